@@ -1,0 +1,47 @@
+# `make demo` and `make test` set everything up by themselves.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-all lint types bench docs format clean
+
+help:  ## list what can be made
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+$(STAMP): pyproject.toml constraints.txt
+	@command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) not found; name another Python >= 3.10: make PYTHON=python3 ..."; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing into $(VENV) (a few minutes the first time)"
+	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]' 2>$(VENV)/install.log || { cat $(VENV)/install.log; exit 1; }
+	@touch $@
+
+demo: $(STAMP)  ## train on few, noisy digits; watch the disparity; stop
+	@$(BIN)/python examples/digits.py
+
+test: lint types  ## linters, types and the whole suite
+	@$(BIN)/python -m pytest -m "not slow"
+
+test-all: lint types  ## the same, with the slow suites
+	@$(BIN)/python -m pytest
+
+lint: $(STAMP)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+types: $(STAMP)
+	@$(BIN)/mypy
+
+format: $(STAMP)  ## let ruff lay out the code
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+bench: $(STAMP)  ## time and memory of a measurement, as ratios, into benchmarks/results/
+	@$(BIN)/python benchmarks/bench_measure.py
+
+docs: $(STAMP)  ## the documentation site, into site/
+	@$(BIN)/mkdocs build --strict --quiet && echo "open site/index.html"
+
+clean:  ## remove everything that was made, .venv too
+	rm -rf $(VENV) build site .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,156 @@
+"""Which batches to look at.
+
+Batches are drawn from the data the user trains on, through the loader's own dataset, collation and workers, but never
+by iterating the loader itself: a twin is built beside it, with indices and seeds of our own. The order and the
+randomness of training stay what they were, also in the middle of an epoch.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Any
+
+import torch
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+)
+
+from heldin.errors import BatchesError
+from heldin.probing.randomness import generators_in, own_randomness
+
+ONE_SHOT_REMEDY = (
+    "Take a few batches from it once, kept = list(itertools.islice(stream, 5)), and either measure on them yourself "
+    'with heldin.measure(model, loss_fn, kept), or call stopper.step(kept) each time with probes="fixed".'
+)
+
+
+def draw(source: Iterable[Any], num_batches: int, *, seed: int) -> list[Any]:
+    """At most `num_batches` batches of `source`, disjoint, chosen by `seed` alone where the source lets us choose.
+
+    From a `DataLoader` over a dataset with a length, and from a list of batches, any batch may be drawn. From another
+    iterable the first ones of a new pass are taken, with every random stream seeded.
+
+    Raises:
+        BatchesError: `source` is no iterable of batches, is empty, or can be iterated only once.
+    """
+    with own_randomness(seed, source):
+        batches = _draw(source, num_batches, torch.Generator().manual_seed(seed))
+    if not batches:
+        raise BatchesError("The loader should give at least 2 batches. Found none: it is empty. Check the dataset.")
+    return batches
+
+
+def _draw(source: Iterable[Any], num: int, generator: torch.Generator) -> list[Any]:
+    if isinstance(source, DataLoader):
+        if type(source).__iter__ is not DataLoader.__iter__:
+            return list(islice(_twin(source, generator), num))
+        if isinstance(source.dataset, IterableDataset):
+            _refuse_one_shot(source.dataset)
+            return list(islice(_twin(source, generator), num))
+        return list(_loader_over(source, _choose_indices(source, num, generator), generator))
+    if isinstance(source, (torch.Tensor, Dataset, str, bytes, dict)) or not isinstance(source, Iterable):
+        raise BatchesError(
+            f"Batches should come from a DataLoader, a list of batches or another iterable of batches. "
+            f"Found a {type(source).__name__}. Wrap a dataset: DataLoader(dataset, batch_size=128)."
+        )
+    if isinstance(source, Sequence):
+        return [source[i] for i in torch.randperm(len(source), generator=generator)[:num].tolist()]
+    _refuse_one_shot(source)
+    return list(islice(source, num))
+
+
+def _refuse_one_shot(source: Iterable[Any]) -> None:
+    first = iter(source)
+    if first is source or first is iter(source):
+        raise BatchesError(
+            f"Batches should come from something that can be iterated again and again. Found a "
+            f"{type(source).__name__} that can be read once; measuring would take batches away from training. "
+            + ONE_SHOT_REMEDY
+        )
+
+
+def _twin(loader: DataLoader[Any], generator: torch.Generator) -> DataLoader[Any]:
+    """A copy of the loader that shares its dataset but neither its workers nor its generator."""
+    twin = copy.copy(loader)
+    vars(twin).update(_iterator=None, persistent_workers=False, generator=generator)
+    return twin
+
+
+def _loader_over(loader: DataLoader[Any], indices: list[Any], generator: torch.Generator) -> DataLoader[Any]:
+    """A loader over just these indices, with everything else as the user's loader has it."""
+    grouped = (
+        {"batch_sampler": indices} if loader.batch_sampler is not None else {"sampler": indices, "batch_size": None}
+    )
+    return DataLoader(
+        loader.dataset,
+        **grouped,
+        num_workers=min(loader.num_workers, len(indices)),
+        collate_fn=loader.collate_fn,
+        timeout=loader.timeout,
+        worker_init_fn=loader.worker_init_fn,
+        multiprocessing_context=loader.multiprocessing_context,
+        generator=generator,
+    )
+
+
+def _choose_indices(loader: DataLoader[Any], num: int, generator: torch.Generator) -> list[Any]:
+    """What the loader's (batch) sampler would yield, for `num` batches chosen by `generator`."""
+    sampler, batch_sampler = loader.sampler, loader.batch_sampler
+    if type(batch_sampler) is BatchSampler:
+        population = _population(batch_sampler.sampler)
+        if population is not None:
+            return _split(population, batch_sampler, num, generator)
+    batches = _indices_of_an_epoch(
+        batch_sampler if batch_sampler is not None else sampler, loader.dataset, num, generator
+    )
+    if batch_sampler is not None and len(batches) > num and len(batches[-1]) < len(batches[0]):
+        batches.pop()  # the last batch of an epoch, smaller than the others
+    return [batches[i] for i in torch.randperm(len(batches), generator=generator)[:num].tolist()]
+
+
+def _population(sampler: Any) -> Sequence[int] | None:
+    """The indices a plain sampler goes through, each once; None for any other sampler."""
+    if type(sampler) is SequentialSampler:
+        return range(len(sampler))
+    if type(sampler) is RandomSampler and not sampler.replacement and len(sampler) == len(sampler.data_source):
+        return range(len(sampler))
+    if type(sampler) is SubsetRandomSampler:
+        return sampler.indices
+    return None
+
+
+def _split(population: Sequence[int], sampler: BatchSampler, num: int, generator: torch.Generator) -> list[list[int]]:
+    size = sampler.batch_size
+    order = torch.randperm(len(population), generator=generator)[: num * size].tolist()
+    batches = [[population[i] for i in order[start : start + size]] for start in range(0, len(order), size)]
+    if sampler.drop_last and batches and len(batches[-1]) < size:
+        batches.pop()
+    return batches
+
+
+def _indices_of_an_epoch(sampler: Any, dataset: object, num: int, generator: torch.Generator) -> list[Any]:
+    """All that a copy of `sampler` yields in one epoch, or `num` of it where it has no length."""
+    shared = [
+        dataset,
+        getattr(sampler, "data_source", None),
+        getattr(getattr(sampler, "sampler", None), "data_source", None),
+    ]
+    try:
+        own = copy.deepcopy(sampler, {id(thing): thing for thing in shared if thing is not None})
+    except Exception as error:
+        raise BatchesError(
+            f"The loader's sampler should be copyable, so that drawing leaves it as it is. Found a "
+            f"{type(sampler).__name__} that is not ({error}). Pass a list of batches, or a loader with another sampler."
+        ) from error
+    for found in generators_in([own]):
+        if isinstance(found, torch.Generator):
+            found.set_state(generator.get_state())
+    return list(own) if hasattr(own, "__len__") else list(islice(own, num))

@@ -1,0 +1,169 @@
+"""Losses, one a sample, from whatever loss function the user has; and their re-scaling.
+
+Gradient disparity divides the losses of a batch by their standard deviation before it differentiates, so a loss
+that has already been averaged is of no use: it is asked for its unreduced form, and refused if it has none.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from heldin.errors import ArgumentError, BatchesError, LossError, NotFiniteError
+
+SampleLosses: TypeAlias = Callable[[nn.Module, Any], Tensor]
+LossFunction: TypeAlias = Callable[..., Tensor]
+
+PER_SAMPLE_REMEDY = (
+    "Use a loss with a `reduction` argument (nn.CrossEntropyLoss(), F.mse_loss), one that returns a value per sample, "
+    "or pass sample_losses=f with f(model, batch) -> tensor of shape (m,)."
+)
+
+DIFFERENTIATED: dict[str, Callable[[Tensor], Tensor]] = {
+    # PAPER: written as a division; the authors' code keeps std inside the graph, with ddof 1. So do we.
+    "std": lambda losses: (losses / losses.std()).mean(),
+    "minmax": lambda losses: ((losses - losses.min()) / (losses.max() - losses.min())).mean(),
+}
+"""Re-scalings that the gradient passes through: value to differentiate, from losses (m,)."""
+
+DIVIDED = ("none", "std_detached", "grad_std", "pooled_std")
+"""Re-scalings that divide the plain gradient of a batch by one number."""
+
+
+def sample_losses_from(loss_fn: LossFunction | None, sample_losses: SampleLosses | None) -> SampleLosses:
+    """The function (model, batch) -> losses (m,) that a probe works with, checked at each call."""
+    if (loss_fn is None) == (sample_losses is None):
+        found = "neither" if loss_fn is None else "both"
+        raise ArgumentError(
+            f"Exactly one of `loss_fn` and `sample_losses` should be given. Found {found}. "
+            "Pass loss_fn=nn.CrossEntropyLoss() for (x, y) batches, or loss_fn=None with sample_losses=f for others."
+        )
+    if sample_losses is not None:
+        if not callable(sample_losses):
+            raise ArgumentError(f"Parameter `sample_losses` should be callable. Found {sample_losses!r}.")
+        return functools.partial(_from_batch, sample_losses)
+    return functools.partial(_from_pair, unreduced(loss_fn), _ignored_index(loss_fn))
+
+
+def unreduced(loss_fn: LossFunction | None) -> LossFunction:
+    """`loss_fn` without its reduction: a copy of a module, or the function told so; the original is not changed."""
+    if not callable(loss_fn):
+        raise ArgumentError(f"Parameter `loss_fn` should be callable. Found {loss_fn!r}. {PER_SAMPLE_REMEDY}")
+    if isinstance(loss_fn, nn.Module):
+        if not hasattr(loss_fn, "reduction"):
+            return loss_fn
+        own = copy.copy(loss_fn)
+        own.reduction = "none"  # type: ignore[assignment]
+        return own
+    try:
+        parameters = inspect.signature(loss_fn).parameters
+    except (TypeError, ValueError):  # a built-in without a signature
+        return loss_fn
+    return functools.partial(loss_fn, reduction="none") if "reduction" in parameters else loss_fn
+
+
+def _ignored_index(loss_fn: LossFunction | None) -> int | None:
+    """The target value a loss leaves out (padding), where it has one."""
+    if isinstance(loss_fn, nn.Module):
+        return getattr(loss_fn, "ignore_index", None)
+    try:
+        parameter = inspect.signature(loss_fn).parameters.get("ignore_index")  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return None
+    return parameter.default if parameter is not None and isinstance(parameter.default, int) else None
+
+
+def _from_pair(loss_fn: LossFunction, ignored: int | None, model: nn.Module, batch: Any) -> Tensor:
+    if not isinstance(batch, (tuple, list)) or len(batch) != 2:
+        found = f"a {type(batch).__name__}" + (f" of {len(batch)}" if isinstance(batch, (tuple, list, dict)) else "")
+        raise BatchesError(
+            f"A batch should be a pair (inputs, targets). Found {found}. "
+            "For other batches pass loss_fn=None and sample_losses=f with f(model, batch) -> tensor of shape (m,)."
+        )
+    inputs, target = batch
+    output = model(inputs)
+    _check_lengths(output, target)
+    losses = loss_fn(output, target)
+    _check_broadcast(losses, output, target)
+    expected = target.shape[0] if isinstance(target, Tensor) and target.ndim else None
+    mask = None
+    if ignored is not None and isinstance(losses, Tensor) and losses.ndim > 1 and losses.shape == target.shape:
+        mask = target != ignored
+    return _one_a_sample(losses, expected, mask)
+
+
+def _from_batch(sample_losses: SampleLosses, model: nn.Module, batch: Any) -> Tensor:
+    return _one_a_sample(sample_losses(model, batch), None, None)
+
+
+def _one_a_sample(losses: Any, expected: int | None, mask: Tensor | None) -> Tensor:
+    """Losses of any shape (m, ...) -> (m,), refused where they cannot be that."""
+    if not isinstance(losses, Tensor):
+        raise LossError(f"The loss should be a tensor with one value per sample. Found {type(losses).__name__}.")
+    if losses.ndim == 0:
+        raise LossError(f"The loss should have one value per sample. Found a single number. {PER_SAMPLE_REMEDY}")
+    if expected is not None and losses.shape[0] != expected:
+        raise LossError(
+            f"The loss should have one value for each of the {expected} samples of a batch. "
+            f"Found shape {tuple(losses.shape)}. {PER_SAMPLE_REMEDY}"
+        )
+    if not losses.requires_grad:
+        raise LossError(
+            "The loss should depend on the model's parameters. Found a loss on no graph (requires_grad is False). "
+            "Look for torch.no_grad, .detach(), .item() or .data between the model and the loss."
+        )
+    if not torch.isfinite(losses).all():
+        bad = int((~torch.isfinite(losses)).sum())
+        raise NotFiniteError(
+            f"The losses of a batch should be finite. Found {bad} of {losses.numel()} that are NaN or infinite. "
+            "Look for NaNs in the data, or for a learning rate under which training diverged."
+        )
+    if losses.ndim == 1:
+        return losses
+    parts: Tensor = losses.flatten(1)
+    return parts.mean(1) if mask is None else parts.sum(1) / mask.flatten(1).sum(1).clamp(min=1)
+
+
+def _check_lengths(output: Any, target: Any) -> None:
+    if not isinstance(output, Tensor) or not isinstance(target, Tensor) or not output.ndim or not target.ndim:
+        return
+    if output.shape[0] != target.shape[0]:
+        raise BatchesError(
+            f"Outputs and targets of a batch should be equally many. Found outputs of shape {tuple(output.shape)} and "
+            f"targets of shape {tuple(target.shape)}. The first dimension of both is the sample."
+        )
+
+
+def _check_broadcast(losses: Any, output: Any, target: Any) -> None:
+    """An elementwise loss broadcasts (m, 1) against (m,) to (m, m) and goes on: nobody wants that."""
+    if not all(isinstance(tensor, Tensor) for tensor in (losses, output, target)):
+        return
+    if losses.numel() > max(output.numel(), target.numel()):
+        raise BatchesError(
+            f"Outputs and targets should have the same shape for this loss. Found outputs of shape "
+            f"{tuple(output.shape)} and targets of shape {tuple(target.shape)}, which broadcast to "
+            f"{tuple(losses.shape)}. Reshape the targets, for instance with y.view_as(output)."
+        )
+
+
+def unusable(losses: Tensor, rescale: str) -> str | None:
+    """Why this batch cannot be re-scaled so, or None."""
+    losses = losses.detach()
+    if rescale == "std" or rescale == "std_detached":
+        if losses.numel() == 1:
+            return "it has a single sample, so its losses have no standard deviation"
+    elif rescale == "minmax":
+        if losses.numel() < 3:
+            return 'it has fewer than 3 samples, for which "minmax" is constant'
+    else:
+        return None
+    spread = losses.max() - losses.min()
+    if spread <= 4 * torch.finfo(losses.dtype).eps * losses.abs().max():
+        return "all its losses are equal"
+    return None

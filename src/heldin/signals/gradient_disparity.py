@@ -1,0 +1,130 @@
+"""Gradient disparity (Forouzesh and Thiran, 2021): how far the gradients of different batches lie apart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from heldin.errors import require_choice
+from heldin.signals.signal import Signal, register
+from heldin.types import RESCALINGS, BatchGradients, Direction, Gram, Rescale
+
+
+@dataclass(frozen=True)
+class _Disparity(Signal):
+    """A mean distance between gradients; what differs is between which."""
+
+    direction: ClassVar[Direction] = Direction.RISES
+
+    rescale: Rescale = "std"
+    normalize: bool = False
+
+    def __post_init__(self) -> None:
+        require_choice("rescale", self.rescale, RESCALINGS)
+
+    def _mean_distance(self, gram: Gram, pairs: Iterable[tuple[int, int]]) -> float:
+        distances = [gram.distance(i, j) for i, j in pairs]
+        mean = math.fsum(distances) / len(distances)
+        return mean / math.sqrt(gram.num_parameters) if self.normalize else mean
+
+
+@register
+@dataclass(frozen=True)
+class GradientDisparity(_Disparity):
+    r"""Mean l2 distance between the gradients of s batches of the training set, their losses re-scaled.
+
+    Formula (section 4 of the paper):
+        D = 1 / (s (s - 1)) * sum over i != j of ||g_i - g_j||, where g_j is the gradient of
+        L_j = 1/m * sum over the samples i of batch j of l_i / std(l).
+    Shapes:
+        gradients (s, d) -> one number.
+    Cost:
+        s forward and backward passes (s = 5); memory s * d.
+    Misleads when:
+        batches are very large (its level drops); gradients vanish; Adam or a falling learning rate moves it for
+        reasons of their own; the test error has a second descent; a single run is noisy (use `Smoothed` or
+        `probes="fixed"`).
+    Reference:
+        Forouzesh, Thiran, "Disparity Between Batches as a Signal for Early Stopping", ECML PKDD 2021.
+
+    Args:
+        rescale: how the losses of a batch are re-scaled before they are differentiated.
+            `"std"`: divided by their standard deviation, which is differentiated too (the paper's code).
+            `"std_detached"`: divided by it as by a constant.
+            `"minmax"`: mapped to 0..1. `"none"`: not at all.
+            `"grad_std"`: the gradient is divided by the standard deviation of its own components.
+            `"pooled_std"`: divided by the standard deviation of single losses pooled over many batches: the form for
+            batches of one sample (the paper's MRNet experiments: 40 losses, s = 20).
+        normalize: divide by sqrt(d), to compare networks of different size. No effect on stopping.
+
+    Example:
+        >>> import torch
+        >>> import heldin
+        >>> model = torch.nn.Linear(2, 1, bias=False)
+        >>> _ = torch.nn.init.ones_(model.weight)
+        >>> batches = [
+        ...     (torch.tensor([[1.0, 0.0], [0.0, 3.0]]), torch.zeros(2)),
+        ...     (torch.tensor([[4.0, 0.0], [1.0, 1.0]]), torch.zeros(2)),
+        ...     (torch.tensor([[0.0, 1.0], [2.0, 3.0]]), torch.zeros(2)),
+        ... ]
+        >>> found = heldin.measure(model, lambda output, target: output.squeeze(1), batches)
+        >>> round(found["gradient_disparity"], 4)
+        2.3333
+    """
+
+    name: ClassVar[str] = "gradient_disparity"
+
+    @property
+    def needs(self) -> BatchGradients:
+        """The gradients of the batches."""
+        return BatchGradients(self.rescale)
+
+    def read(self, gram: Gram) -> float:
+        """The mean distance over all pairs of batches."""
+        return self._mean_distance(gram, gram.pairs())
+
+
+@register
+@dataclass(frozen=True)
+class TrainValDisparity(_Disparity):
+    """Mean l2 distance between gradients of training batches and gradients of validation batches.
+
+    Formula (section 4 of the paper):
+        the mean of ||g_i - g_j|| over i among the training batches and j among the validation batches.
+    Shapes:
+        gradients (s + v, d) -> one number.
+    Cost:
+        s + v forward and backward passes; memory (s + v) * d.
+    Misleads when:
+        gradient disparity does; and it needs validation data, which gradient disparity spares. It is here to compare
+        the two (the paper finds a correlation of 0.957).
+    Reference:
+        Forouzesh, Thiran, "Disparity Between Batches as a Signal for Early Stopping", ECML PKDD 2021.
+
+    Args:
+        rescale: as for `GradientDisparity`.
+        normalize: as for `GradientDisparity`.
+
+    Example:
+        >>> import torch
+        >>> import heldin
+        >>> model = torch.nn.Linear(2, 1)
+        >>> train = [(torch.randn(8, 2), torch.randn(8, 1)) for _ in range(5)]
+        >>> val = [(torch.randn(8, 2), torch.randn(8, 1)) for _ in range(2)]
+        >>> found = heldin.measure(model, torch.nn.MSELoss(), train, against=val, signals="train_val_disparity")
+        >>> found["train_val_disparity"] > 0
+        True
+    """
+
+    name: ClassVar[str] = "train_val_disparity"
+
+    @property
+    def needs(self) -> BatchGradients:
+        """The gradients of both sets of batches."""
+        return BatchGradients(self.rescale, against=True)
+
+    def read(self, gram: Gram) -> float:
+        """The mean distance over all pairs of one batch from each set."""
+        return self._mean_distance(gram, gram.cross_pairs())

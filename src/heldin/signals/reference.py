@@ -1,0 +1,72 @@
+"""The slow, obvious formulas. Never optimised: the oracle of the tests.
+
+Every function takes plain gradients, G of shape (s, d), or does its own plain backward passes, one line of the paper
+at a time, in NumPy's double precision wherever there is no autograd.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import combinations, product
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+def gradient_disparity(G: Tensor) -> float:
+    """Mean distance over the unordered pairs of rows."""
+    return mean([distance(a, b) for a, b in combinations(G, 2)])
+
+
+def train_val_disparity(G: Tensor, H: Tensor) -> float:
+    """Mean distance over the pairs of one row of each."""
+    return mean([distance(a, b) for a, b in product(G, H)])
+
+
+def batch_gradients(
+    model: nn.Module,
+    sample_loss: Callable[[Tensor, Tensor], Tensor],
+    batches: Iterable[tuple[Tensor, Tensor]],
+    rescale: str,
+    pool: Iterable[tuple[Tensor, Tensor]] | None = None,
+) -> Tensor:
+    """G (s, d): a backward pass a batch, `.grad` read parameter by parameter. Leaves traces; for tests only."""
+    batches = list(batches)
+    rows = []
+    for x, y in batches:
+        model.zero_grad()
+        losses = sample_loss(model(x), y)
+        scaled_loss(losses, rescale).backward()  # type: ignore[no-untyped-call]
+        parts = [p.grad if p.grad is not None else torch.zeros_like(p) for p in model.parameters() if p.requires_grad]
+        rows.append(torch.cat([part.to_dense().reshape(-1) for part in parts]).double())
+    if rescale == "grad_std":
+        rows = [row / row.std() for row in rows]
+    if rescale == "pooled_std":
+        losses = torch.cat([sample_loss(model(x), y) for x, y in (batches if pool is None else pool)])
+        rows = [row / losses.detach().double().std(correction=0) for row in rows]
+    return torch.stack(rows)
+
+
+def scaled_loss(losses: Tensor, rescale: str) -> Tensor:
+    """The scalar that is differentiated; the gradient-wise and pooled forms divide afterwards."""
+    scaled: dict[str, Callable[[], Any]] = {
+        "std": lambda: losses / losses.std(),
+        "std_detached": lambda: losses / losses.std().detach(),
+        "minmax": lambda: (losses - losses.min()) / (losses.max() - losses.min()),
+        "none": lambda: losses,
+        "grad_std": lambda: losses,
+        "pooled_std": lambda: losses,
+    }
+    value: Tensor = scaled[rescale]().mean()
+    return value
+
+
+def distance(a: Tensor, b: Tensor) -> float:
+    """||a - b||, in double precision."""
+    return float(((a.double() - b.double()) ** 2).sum().sqrt())
+
+
+def mean(values: list[float]) -> float:
+    """The arithmetic mean."""
+    return sum(values) / len(values)

@@ -1,0 +1,293 @@
+"""EarlyStopping: a probe, a signal and a rule, held together.
+
+The object remembers what it has read and nothing that follows from it: on resuming, the rule is replayed over the
+readings, so a patience that was raised in between holds at once.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from heldin.errors import (
+    ArgumentError,
+    BatchesError,
+    HeldinWarning,
+    MissingExtraError,
+    NotFiniteError,
+    near_match,
+    require_choice,
+    require_integer,
+)
+from heldin.keeping import Keeper
+from heldin.measuring import read
+from heldin.probing import Probe, draw
+from heldin.probing.losses import LossFunction, SampleLosses
+from heldin.probing.randomness import seed_for
+from heldin.rules import Combined, Rule, as_rule
+from heldin.rules.rule import Value
+from heldin.signals import Signal, labelled
+from heldin.types import Decision, Direction, Reading
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from pandas import DataFrame
+
+VERSION = 1
+
+
+class EarlyStopping:
+    """Tells a training loop when to stop, from the training data alone.
+
+    Call `step(loader)` once an epoch (or once a training step, with `every`); it returns a `Decision`, true when it
+    says stop. Training goes on exactly as it would without it: same weights, same random numbers, same data order.
+
+    Args:
+        model: the model that is trained.
+        loss_fn: the loss training uses: a module with a `reduction`, a function that takes `reduction=`, or a callable
+            that returns one loss per sample. None where `sample_losses` is given.
+        signal: what to measure: a name, an object with its options, or several of either. The first one decides,
+            unless `rule` names others.
+        rule: when to stop: a rule, or the name of one. By default the rule of the signal's authors: for gradient
+            disparity the 5th rise.
+        patience: the patience of that rule, where `rule` is not a rule object.
+        batches: s, how many batches to measure on.
+        probes: `"fresh"` draws new batches each time (as the paper); `"fixed"` takes the same ones every time, which
+            makes the curve steadier.
+        every: measure at every n-th call of `step` only.
+        warmup: measure nothing during the first n calls of `step`.
+        keep: which weights to keep for `restore()`: `"lowest"`, those of the signal's best value; `"before_rise"`,
+            the last ones before the rises that count; None, no weights.
+        keep_in: a file to keep them in; None keeps them in memory.
+        seed: of the batches drawn and of the randomness inside a measurement.
+        sample_losses: f(model, batch) -> losses of shape (m,), for batches that are no (inputs, targets) pairs.
+        mode: `"train"` (as the paper) or `"eval"`: the mode the model is measured in.
+        autocast: leave an autocast region around `step` in force; by default the probe runs in full precision.
+        pool: for `rescale="pooled_std"`: over how many batches the losses are pooled.
+
+    Example:
+        >>> import torch
+        >>> from heldin import EarlyStopping
+        >>> model = torch.nn.Linear(4, 3)
+        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        >>> data = torch.utils.data.TensorDataset(torch.randn(64, 4), torch.randint(3, (64,)))
+        >>> loader = torch.utils.data.DataLoader(data, batch_size=8, shuffle=True)
+        >>> stopper = EarlyStopping(model, torch.nn.CrossEntropyLoss(), patience=2)
+        >>> for epoch in range(30):
+        ...     for x, y in loader:
+        ...         optimizer.zero_grad()
+        ...         torch.nn.functional.cross_entropy(model(x), y).backward()
+        ...         optimizer.step()
+        ...     if stopper.step(loader):
+        ...         break
+        >>> stopper.decision.reason
+        <StopReason.NTH_RISE: 'nth_rise'>
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss_fn: LossFunction | None = None,
+        *,
+        signal: Sequence[Signal | str] | Signal | str = "gradient_disparity",
+        rule: Rule | str | None = None,
+        patience: int | None = None,
+        batches: int = 5,
+        probes: str = "fresh",
+        every: int = 1,
+        warmup: int = 0,
+        keep: str | None = None,
+        keep_in: str | Path | None = None,
+        seed: int = 0,
+        sample_losses: SampleLosses | None = None,
+        mode: str = "train",
+        autocast: bool = False,
+        pool: int = 40,
+    ) -> None:
+        require_integer("batches", batches, at_least=2, remedy="The paper uses batches=5.")
+        require_choice("probes", probes, ("fresh", "fixed"))
+        require_integer("every", every, at_least=1, remedy="every=1 measures at each call of step.")
+        require_integer("warmup", warmup, at_least=0, remedy="warmup=0 measures from the first call of step on.")
+        require_integer("pool", pool, at_least=2, remedy="The paper pools 40 losses.")
+        require_integer("seed", seed, at_least=0, remedy="Any other seed gives other batches.")
+        self.model = model
+        self.loss_fn = loss_fn
+        self.signals = labelled(signal)
+        self.rule = _settled(rule, patience, self.signals)
+        self.batches = batches
+        self.probes = probes
+        self.every = every
+        self.warmup = warmup
+        self.keep = keep
+        self.seed = seed
+        self.pool = pool
+        self._probe = Probe(model, loss_fn, sample_losses=sample_losses, mode=mode, autocast=autocast)
+        self._keeper = Keeper(keep, keep_in)
+        self._warned: set[str] = set()
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything: readings, decision, kept weights."""
+        self._calls = 0
+        self._readings: list[Reading] = []
+        self._state = self.rule.start()
+        self._decision = Decision(stop=False)
+        self._keeper.forget()
+
+    @property
+    def decision(self) -> Decision:
+        """The first decision to stop, or the last one before that."""
+        return self._decision
+
+    @property
+    def history(self) -> tuple[Reading, ...]:
+        """All readings, in order; `frame()` gives them as a table."""
+        return tuple(self._readings)
+
+    def step(self, loader: Iterable[Any], *, against: Iterable[Any] | None = None) -> Decision:
+        """Measure, if this call is due, and decide.
+
+        After a stop the decision stays; a loop that goes on nevertheless has its readings recorded all the same.
+
+        Args:
+            loader: the training data: a `DataLoader`, a list of batches, or another iterable that can be restarted.
+            against: validation data in the same form, for signals that compare two sets (`TrainValDisparity`).
+        """
+        epoch = self._calls
+        if epoch >= self.warmup and (epoch + 1) % self.every == 0:
+            reading = self._measure(loader, against, epoch)
+            self._readings.append(reading)
+            self._decide(reading)
+            self._keeper.consider(self.model, epoch, self._worth_keeping(reading))
+        self._calls += 1
+        return self._decision
+
+    def restore(self) -> int:
+        """Put the kept weights into the model, and return the epoch they are of."""
+        return self._keeper.restore(self.model)
+
+    def frame(self) -> DataFrame:
+        """The readings as a table: epoch, one column a signal, number of batches."""
+        try:
+            import pandas as pd
+        except ImportError as error:
+            raise MissingExtraError('frame() needs pandas. Install it: pip install "heldin[lab]".') from error
+        rows = [{"epoch": r.epoch, **r.values, "num_batches": r.num_batches} for r in self._readings]
+        return pd.DataFrame(rows, columns=["epoch", *self.signals, "num_batches"])
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw the readings, with the stop marked."""
+        from heldin.plotting import SignalDisplay
+
+        return SignalDisplay(self.history, self._decision).plot(ax)
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that is needed to go on later: plain values and tensors, for `torch.load(..., weights_only=True)`."""
+        return {
+            "version": VERSION,
+            "signals": list(self.signals),
+            "calls": self._calls,
+            "readings": [reading.as_dict() for reading in self._readings],
+            "kept": self._keeper.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from `state_dict()`. The rule given to this object holds, over the readings of before too."""
+        if state.get("version") != VERSION:
+            raise ArgumentError(
+                f"The state should be of version {VERSION}. Found version {state.get('version')!r}. "
+                "Load it with the version of heldin that wrote it."
+            )
+        if state["signals"] != list(self.signals):
+            raise ArgumentError(
+                f"The state should be of the signals {list(self.signals)}. Found {state['signals']}. "
+                "Create EarlyStopping with the signals it was saved with."
+            )
+        self.reset()
+        self._calls = state["calls"]
+        for saved in state["readings"]:
+            reading = Reading(saved["epoch"], dict(saved["values"]), saved["num_batches"])
+            self._readings.append(reading)
+            self._decide(reading)
+        self._keeper.load_state_dict(state["kept"])
+
+    def _measure(self, loader: Iterable[Any], against: Iterable[Any] | None, epoch: int) -> Reading:
+        draw_number = epoch if self.probes == "fresh" else 0
+        pooling = any(signal.needs.rescale == "pooled_std" for signal in self.signals.values())
+        wanted = max(self.batches, self.pool) if pooling else self.batches
+        drawn = draw(loader, wanted, seed=seed_for(self.seed, "draw", draw_number))
+        batches = drawn[: self.batches]
+        self._check_number(len(batches))
+        others = None
+        if against is not None:
+            others = draw(against, self.batches, seed=seed_for(self.seed, "against", draw_number))
+        try:
+            values = read(
+                self._probe,
+                self.signals,
+                batches,
+                against=others,
+                pool=drawn if pooling else None,
+                seed=seed_for(self.seed, "probe", draw_number),
+            )
+        except NotFiniteError as error:
+            if not self._readings:  # never finite: the data or the model is broken, training has not diverged
+                raise
+            self._warn("not finite", f"Recorded as NaN at epoch {epoch}: {error}")
+            values = dict.fromkeys(self.signals, math.nan)
+        return Reading(epoch, values, len(batches))
+
+    def _check_number(self, found: int) -> None:
+        if found < 2:
+            raise BatchesError(
+                f"At least 2 batches are needed to compare gradients. Found {found} in the loader. Use a smaller "
+                "batch size, here if not in training: stopper.step(DataLoader(dataset, batch_size=len(dataset) // 5))."
+            )
+        if found < self.batches:
+            self._warn("few batches", f"Measuring on {found} batches, all there are; {self.batches} were asked for.")
+
+    def _warn(self, topic: str, message: str) -> None:
+        if topic not in self._warned:
+            self._warned.add(topic)
+            warnings.warn(f"{message} This is said once.", HeldinWarning, stacklevel=5)
+
+    def _decide(self, reading: Reading) -> None:
+        value: Value = reading.values if isinstance(self.rule, Combined) else next(iter(reading.values.values()))
+        self._state, decision = self.rule.step(self._state, value)
+        if self._decision.stop:
+            return
+        self._decision = replace(
+            decision,
+            signal=decision.signal or next(iter(self.signals)),
+            epoch=None if decision.epoch is None else self._readings[decision.epoch].epoch,
+            before=None if decision.before is None else self._readings[decision.before].epoch,
+        )
+
+    def _worth_keeping(self, reading: Reading) -> bool:
+        if self.keep == "before_rise":
+            return self._decision.before == reading.epoch
+        label, signal = next(iter(self.signals.items()))
+        values = [earlier.values[label] for earlier in self._readings if math.isfinite(earlier.values[label])]
+        best = min if signal.direction is Direction.RISES else max
+        latest = reading.values[label]
+        return math.isfinite(latest) and latest == best(values) and values.count(latest) == 1
+
+
+def _settled(rule: Rule | str | None, patience: int | None, signals: dict[str, Signal]) -> Rule:
+    """The rule asked for, or the deciding signal's own, told which way each signal is bad."""
+    found = as_rule(next(iter(signals.values())).rule if rule is None else rule, patience)
+    if isinstance(found, Combined):
+        for name in found.names:
+            if name not in signals:
+                raise ArgumentError(
+                    f"A rule watches the signal {name!r}, which is not measured. Found the signals {list(signals)}."
+                    + near_match(name, signals)
+                    + f" Add it: signal=[..., {name!r}]."
+                )
+    return found.facing({label: signal.direction for label, signal in signals.items()})
