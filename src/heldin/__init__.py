@@ -16,14 +16,13 @@ from heldin.rules import (
 )
 from heldin.signals import GradientDisparity, TrainValDisparity
 from heldin.stopping import EarlyStopping
-from heldin.types import Decision, Direction, Reading, StopReason
+from heldin.types import Decision, StopReason
 
 __version__ = "0.1.0"
 
 __all__ = [
     "ConsecutiveRises",
     "Decision",
-    "Direction",
     "EarlyStopping",
     "FirstMinimum",
     "GradientDisparity",
@@ -31,7 +30,6 @@ __all__ = [
     "NthRise",
     "Patience",
     "Probe",
-    "Reading",
     "Smoothed",
     "StopReason",
     "TrainValDisparity",

@@ -78,7 +78,8 @@ def read(
             f"The signal {comparing[0]!r} compares two sets of batches. Found one. Pass the other as against=[...]."
         )
     rescalings = [need.rescale for need in needs.values()]
-    gradients = probe.collect(batches, rescalings, against=against if comparing else None, pool=pool, seed=seed)
+    others = against if comparing else None
+    gradients = probe.collect(batches, rescalings, against=others, pool=pool, seed=seed, at_least=2)
     grams: dict[BatchGradients, Gram] = {}
     for need in needs.values():
         if need not in grams:

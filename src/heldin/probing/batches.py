@@ -154,3 +154,30 @@ def _indices_of_an_epoch(sampler: Any, dataset: object, num: int, generator: tor
         if isinstance(found, torch.Generator):
             found.set_state(generator.get_state())
     return list(own) if hasattr(own, "__len__") else list(islice(own, num))
+
+
+def listed(batches: Iterable[Any], name: str) -> list[Any]:
+    """Batches handed over as they are to be used."""
+    if isinstance(batches, (torch.Tensor, dict, str)) or not isinstance(batches, Iterable):
+        raise BatchesError(
+            f"Parameter `{name}` should be an iterable of batches. Found a {type(batches).__name__}. "
+            "Write [(x, y), ...], or list(itertools.islice(loader, 5))."
+        )
+    return list(batches)
+
+
+def moved(batch: Any, devices: set[torch.device]) -> Any:
+    """The batch where the model is; as it is where the model lies on several devices."""
+    if len(devices) != 1:
+        return batch
+    (device,) = devices
+    if isinstance(batch, torch.Tensor):
+        return batch if batch.device == device else batch.to(device)
+    if hasattr(batch, "to"):
+        return batch.to(device)
+    if isinstance(batch, dict):
+        return type(batch)({key: moved(value, devices) for key, value in batch.items()})
+    if isinstance(batch, (list, tuple)):
+        parts = [moved(part, devices) for part in batch]
+        return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)
+    return batch

@@ -1,4 +1,4 @@
-"""Losses, one a sample, from whatever loss function the user has; and their re-scaling.
+"""Losses, one a sample, from whatever loss function the user has.
 
 Gradient disparity divides the losses of a batch by their standard deviation before it differentiates, so a loss
 that has already been averaged is of no use: it is asked for its unreduced form, and refused if it has none.
@@ -24,16 +24,6 @@ PER_SAMPLE_REMEDY = (
     "Use a loss with a `reduction` argument (nn.CrossEntropyLoss(), F.mse_loss), one that returns a value per sample, "
     "or pass sample_losses=f with f(model, batch) -> tensor of shape (m,)."
 )
-
-DIFFERENTIATED: dict[str, Callable[[Tensor], Tensor]] = {
-    # PAPER: written as a division; the authors' code keeps std inside the graph, with ddof 1. So do we.
-    "std": lambda losses: (losses / losses.std()).mean(),
-    "minmax": lambda losses: ((losses - losses.min()) / (losses.max() - losses.min())).mean(),
-}
-"""Re-scalings that the gradient passes through: value to differentiate, from losses (m,)."""
-
-DIVIDED = ("none", "std_detached", "grad_std", "pooled_std")
-"""Re-scalings that divide the plain gradient of a batch by one number."""
 
 
 def sample_losses_from(loss_fn: LossFunction | None, sample_losses: SampleLosses | None) -> SampleLosses:
@@ -150,20 +140,3 @@ def _check_broadcast(losses: Any, output: Any, target: Any) -> None:
             f"{tuple(output.shape)} and targets of shape {tuple(target.shape)}, which broadcast to "
             f"{tuple(losses.shape)}. Reshape the targets, for instance with y.view_as(output)."
         )
-
-
-def unusable(losses: Tensor, rescale: str) -> str | None:
-    """Why this batch cannot be re-scaled so, or None."""
-    losses = losses.detach()
-    if rescale == "std" or rescale == "std_detached":
-        if losses.numel() == 1:
-            return "it has a single sample, so its losses have no standard deviation"
-    elif rescale == "minmax":
-        if losses.numel() < 3:
-            return 'it has fewer than 3 samples, for which "minmax" is constant'
-    else:
-        return None
-    spread = losses.max() - losses.min()
-    if spread <= 4 * torch.finfo(losses.dtype).eps * losses.abs().max():
-        return "all its losses are equal"
-    return None

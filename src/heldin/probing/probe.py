@@ -6,24 +6,19 @@ hooks and every random stream, also when it raises half-way.
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from heldin.errors import ArgumentError, BatchesError, HeldinWarning, LossError, require_choice
-from heldin.probing.losses import (
-    DIFFERENTIATED,
-    DIVIDED,
-    LossFunction,
-    SampleLosses,
-    sample_losses_from,
-    unusable,
-)
+from heldin.probing.batches import listed, moved
+from heldin.probing.losses import LossFunction, SampleLosses, sample_losses_from
 from heldin.probing.randomness import own_randomness
+from heldin.probing.rescaling import DIFFERENTIATED, DIVIDED, divisor, pooled_std, unusable
 from heldin.probing.trace import plain_execution, untouched
 from heldin.types import RESCALINGS, Gradients
 
@@ -124,9 +119,11 @@ class Probe:
             require_choice("rescale", rescale, RESCALINGS)
         parameters = self.parameters()
         with own_randomness(None, batches, against, pool):  # a loader may draw when it is iterated
-            first = _listed(batches, "batches")
-            second = [] if against is None else _listed(against, "against")
-            pooled = None if pool is None else _listed(pool, "pool")
+            first = listed(batches, "batches")
+            second = [] if against is None else listed(against, "against")
+            pooled = None if pool is None else listed(pool, "pool")
+        if len(first) < at_least or (against is not None and not second):
+            raise BatchesError(_too_few(wanted[0], len(first), len(second), at_least, []))
         models = [module for module in (self.model, self.loss_fn) if isinstance(module, nn.Module)]
         devices = {parameter.device for parameter in parameters}
         with (
@@ -134,64 +131,73 @@ class Probe:
             untouched(*models, mode=self.mode),
             plain_execution(device_types={device.type for device in devices}, autocast=self.autocast),
         ):
-            shots = [self._shoot(batch, wanted, parameters, devices) for batch in [*first, *second]]
+            shots = [self._shoot(moved(batch, devices), wanted, parameters) for batch in [*first, *second]]
             if "pooled_std" in wanted:
-                losses = [shot["losses"] for shot in shots[: len(first)]]
+                losses = [shot.losses for shot in shots[: len(first)]]
                 if pooled is not None:
-                    losses = self._losses_of(pooled, devices)
-                _divide_by_pooled_std(shots, torch.cat(losses))
+                    losses = [self._losses(self.model, moved(batch, devices)).detach().cpu().double() for batch in pooled]
+                spread = pooled_std(losses)
+                for shot in shots:
+                    shot.divide("pooled_std", spread, "all the pooled losses are equal")
         return {name: self._assemble(name, shots, len(first), parameters, at_least) for name in wanted}
 
-    def _shoot(
-        self, batch: Any, wanted: list[str], parameters: list[nn.Parameter], devices: set[torch.device]
-    ) -> dict[str, Any]:
-        """One forward pass, and a backward pass for each way of re-scaling that needs its own.
-
-        Gives, for each name wanted, the row and its scale, or in their place the reason why there is none.
-        """
-        losses = self._losses(self.model, _moved(batch, devices))
-        problems = {name: unusable(losses, name) for name in wanted}
-        targets = {name: DIFFERENTIATED[name] for name in wanted if name in DIFFERENTIATED and not problems[name]}
-        if any(name in DIVIDED for name in wanted):
+    def _shoot(self, batch: Any, wanted: list[str], parameters: list[nn.Parameter]) -> _Shot:
+        """One forward pass, and a backward pass for each way of re-scaling that needs its own."""
+        losses = self._losses(self.model, batch)
+        shot = _Shot(losses.detach().cpu().double())
+        shot.problems = {name: problem for name in wanted if (problem := unusable(losses, name)) is not None}
+        targets = {
+            name: DIFFERENTIATED[name] for name in wanted if name in DIFFERENTIATED and name not in shot.problems
+        }
+        divided = [name for name in wanted if name in DIVIDED and name not in shot.problems]
+        if divided:
             targets["plain"] = torch.mean
-        rows: dict[str, Row] = {}
-        for left, (name, value) in zip(range(len(targets) - 1, -1, -1), targets.items(), strict=True):
-            rows[name] = _gradient(value(losses), parameters, keep_graph=left > 0)
-        shot: dict[str, Any] = {"losses": losses.detach().double()}
-        for name in wanted:
-            row = rows.get(name if name in DIFFERENTIATED else "plain")
-            scale = 1.0 if name in DIFFERENTIATED else _scale(name, shot["losses"], row)
-            problem = problems[name] or ("its gradient has no spread" if scale is None else None)
-            shot[name] = problem or (row, scale)
+        last = len(targets) - 1
+        for number, (name, value) in enumerate(targets.items()):
+            row = _gradient(value(losses), parameters, keep_graph=number < last)
+            for user in divided if name == "plain" else [name]:
+                shot.rows[user] = row
+        for name in divided:
+            shot.divide(name, divisor(name, shot.losses, shot.rows[name]), "its gradient has no spread")
         return shot
 
-    def _losses_of(self, batches: list[Any], devices: set[torch.device]) -> list[Tensor]:
-        return [self._losses(self.model, _moved(batch, devices)).detach().double() for batch in batches]
-
     def _assemble(
-        self, name: str, shots: list[dict[str, Any]], split: int, parameters: list[nn.Parameter], at_least: int
+        self, name: str, shots: list[_Shot], split: int, parameters: list[nn.Parameter], at_least: int
     ) -> Gradients:
         """The usable rows of one re-scaling; the others are named once and left out."""
-        usable = [not isinstance(shot[name], str) for shot in shots]
-        problems = [shot[name] for shot, good in zip(shots, usable, strict=True) if not good]
-        first, second = sum(usable[:split]), sum(usable[split:])
-        if first < at_least or (len(shots) > split and second == 0):
-            raise BatchesError(_too_few(name, first, second, at_least, problems))
+        problems = [shot.problems[name] for shot in shots if name in shot.problems]
+        first, second = (
+            [shot for shot in part if name not in shot.problems] for part in (shots[:split], shots[split:])
+        )
+        if len(first) < at_least or (len(shots) > split and not second):
+            raise BatchesError(_too_few(name, len(first), len(second), at_least, problems))
         if problems and name not in self._warned:
             self._warned.add(name)
-            warnings.warn(
-                f"{len(problems)} of {len(shots)} batches skipped with rescale={name!r}: {problems[0]}. "
-                "This is said once.",
-                HeldinWarning,
-                stacklevel=5,
-            )
-        kept = [shot[name] for shot, good in zip(shots, usable, strict=True) if good]
+            skipped = f"{len(problems)} of {len(shots)} batches skipped with rescale={name!r}"
+            warnings.warn(f"{skipped}: {problems[0]}. This is said once.", HeldinWarning, stacklevel=5)
         return Gradients(
-            rows=tuple(row for row, _ in kept),
-            scales=tuple(scale for _, scale in kept),
+            rows=tuple(shot.rows[name] for shot in [*first, *second]),
+            scales=tuple(shot.scales.get(name, 1.0) for shot in [*first, *second]),
             sizes=tuple(parameter.numel() for parameter in parameters),
-            split=first,
+            split=len(first),
         )
+
+
+@dataclass
+class _Shot:
+    """What one batch gave: its losses, and for each re-scaling a row and its scale, or the problem with it."""
+
+    losses: Tensor  # (m,)
+    rows: dict[str, Row] = field(default_factory=dict)
+    scales: dict[str, float] = field(default_factory=dict)
+    problems: dict[str, str] = field(default_factory=dict)
+
+    def divide(self, name: str, by: float, problem: str) -> None:
+        """Divide the row of this re-scaling; a division by zero is the batch's problem."""
+        if by == 0.0:
+            self.problems[name] = problem
+        else:
+            self.scales[name] = 1.0 / by
 
 
 def _gradient(value: Tensor, parameters: list[nn.Parameter], *, keep_graph: bool) -> Row:
@@ -202,35 +208,6 @@ def _gradient(value: Tensor, parameters: list[nn.Parameter], *, keep_graph: bool
             "Check that the loss is computed from this model's output."
         )
     return tuple(part if part is None or part.layout is torch.strided else part.to_dense() for part in row)
-
-
-def _scale(name: str, losses: Tensor, row: Row | None) -> float | None:
-    """What the plain gradient is multiplied with, or None where that is undefined."""
-    if name == "std_detached":
-        return 1.0 / float(losses.std()) if losses.numel() > 1 else 1.0
-    if name == "grad_std":
-        spread = _std_of_components([part for part in row or () if part is not None])
-        return 1.0 / spread if spread > 0.0 else None
-    return 1.0  # "none"; "pooled_std" is divided once all losses are known
-
-
-def _std_of_components(parts: list[Tensor]) -> float:
-    # PAPER: "the standard deviation of the gradients within batch S" is read as that of the components of its gradient.
-    count = sum(part.numel() for part in parts)
-    if count < 2:
-        return 0.0
-    total = sum(float(part.sum(dtype=torch.float64)) for part in parts)
-    total_sq = sum(float(torch.linalg.vector_norm(part, dtype=torch.float64)) ** 2 for part in parts)
-    return math.sqrt(max(total_sq - total * total / count, 0.0) / (count - 1))
-
-
-def _divide_by_pooled_std(shots: list[dict[str, Any]], losses: Tensor) -> None:
-    # PAPER: the MRNet code takes np.std, so ddof is 0 here; it also takes these losses in whatever mode the model was
-    # left in, we in the probe's own.
-    spread = float(losses.std(correction=0))
-    for shot in shots:
-        row, _ = shot["pooled_std"]
-        shot["pooled_std"] = (row, 1.0 / spread) if spread > 0.0 else "all the pooled losses are equal"
 
 
 def _too_few(name: str, first: int, second: int, at_least: int, problems: list[str]) -> str:
@@ -248,29 +225,3 @@ def _too_few(name: str, first: int, second: int, at_least: int, problems: list[s
         f"At least {at_least} batches{others} should be usable with rescale={name!r}. "
         f"Found {first + second}{skipped}. {remedy}"
     )
-
-
-def _listed(batches: Iterable[Any], name: str) -> list[Any]:
-    if isinstance(batches, (Tensor, dict, str)) or not isinstance(batches, Iterable):
-        raise BatchesError(
-            f"Parameter `{name}` should be an iterable of batches. Found a {type(batches).__name__}. "
-            "Write [(x, y), ...], or list(itertools.islice(loader, 5))."
-        )
-    return list(batches)
-
-
-def _moved(batch: Any, devices: set[torch.device]) -> Any:
-    """The batch where the model is; as it is where the model lies on several devices."""
-    if len(devices) != 1:
-        return batch
-    (device,) = devices
-    if isinstance(batch, Tensor):
-        return batch if batch.device == device else batch.to(device)
-    if hasattr(batch, "to"):
-        return batch.to(device)
-    if isinstance(batch, dict):
-        return type(batch)({key: _moved(value, devices) for key, value in batch.items()})
-    if isinstance(batch, (list, tuple)):
-        parts = [_moved(part, devices) for part in batch]
-        return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)
-    return batch

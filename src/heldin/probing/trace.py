@@ -54,7 +54,8 @@ def plain_execution(*, device_types: set[str], autocast: bool) -> Iterator[None]
         stack.enter_context(torch.enable_grad())
         if not autocast:
             for device_type in device_types | {"cpu"}:
-                stack.enter_context(torch.autocast(device_type, enabled=False))
+                if torch.amp.is_autocast_available(device_type):
+                    stack.enter_context(torch.autocast(device_type, enabled=False))
         if "torch._dynamo" in sys.modules:  # nothing can have been compiled otherwise, and importing it is slow
             stack.enter_context(torch.compiler.set_stance("force_eager"))
         yield

@@ -1,0 +1,157 @@
+"""One loss a sample, from whatever loss the user has."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from heldin.errors import ArgumentError, BatchesError, LossError, NotFiniteError
+from heldin.probing.losses import sample_losses_from, unreduced
+
+
+def losses_of(loss_fn, model, batch):
+    return sample_losses_from(loss_fn, None)(model, batch)
+
+
+class Scores(nn.Module):
+    """Returns a trainable tensor, whatever the input."""
+
+    def __init__(self, *shape):
+        super().__init__()
+        self.scores = nn.Parameter(torch.randn(*shape))
+
+    def forward(self, x):
+        return self.scores
+
+
+CLASSES = torch.tensor([0, 2, 1, 1])
+
+SAME = [
+    (nn.CrossEntropyLoss(), "module, mean"),
+    (nn.CrossEntropyLoss(reduction="sum"), "module, sum"),
+    (F.cross_entropy, "function"),
+    (functools.partial(F.cross_entropy, reduction="mean"), "partial with a reduction"),
+    (lambda output, target: F.cross_entropy(output, target, reduction="none"), "already per sample"),
+]
+
+
+@pytest.mark.parametrize("loss_fn", [loss for loss, _ in SAME], ids=[name for _, name in SAME])
+def test_every_form_of_a_loss_gives_the_same_values(loss_fn):
+    model = Scores(4, 3)
+    expected = F.cross_entropy(model.scores, CLASSES, reduction="none")
+    assert torch.equal(losses_of(loss_fn, model, (torch.zeros(4), CLASSES)), expected)
+
+
+def test_options_of_a_loss_are_kept():
+    weight = torch.tensor([1.0, 2.0, 3.0])
+    model = Scores(4, 3)
+    found = losses_of(nn.CrossEntropyLoss(weight=weight, label_smoothing=0.1), model, (torch.zeros(4), CLASSES))
+    expected = F.cross_entropy(model.scores, CLASSES, weight=weight, label_smoothing=0.1, reduction="none")
+    assert torch.equal(found, expected)
+
+
+def test_the_users_loss_module_is_not_changed():
+    loss = nn.CrossEntropyLoss(reduction="sum")
+    assert unreduced(loss) is not loss
+    assert loss.reduction == "sum"
+
+
+@pytest.mark.parametrize(
+    ("loss_fn", "output", "target"),
+    [
+        (nn.CrossEntropyLoss(), (2, 5, 7), torch.randint(5, (2, 7))),
+        (nn.CrossEntropyLoss(), (2, 5, 4, 3), torch.randint(5, (2, 4, 3))),
+        (nn.BCEWithLogitsLoss(), (4, 6), torch.rand(4, 6).round()),
+        (nn.MSELoss(), (4, 2, 3), torch.randn(4, 2, 3)),
+    ],
+    ids=["tokens", "pixels", "multi-label", "regression"],
+)
+def test_further_dimensions_are_averaged_to_one_value_a_sample(loss_fn, output, target):
+    model = Scores(*output)
+    found = losses_of(loss_fn, model, (torch.zeros(1), target))
+    elements = unreduced(loss_fn)(model.scores, target)
+    assert found.shape == (output[0],)
+    assert torch.allclose(found, torch.stack([element.mean() for element in elements]))
+
+
+@pytest.mark.parametrize(
+    "loss_fn", [nn.CrossEntropyLoss(ignore_index=-100), F.cross_entropy], ids=["module", "function"]
+)
+def test_padding_takes_no_part_in_the_average(loss_fn):
+    model = Scores(2, 5, 3)
+    target = torch.tensor([[1, 2, -100], [3, -100, -100]])
+    found = losses_of(loss_fn, model, (torch.zeros(1), target))
+    expected = [
+        F.cross_entropy(scores.T[real != -100], real[real != -100])
+        for scores, real in zip(model.scores, target, strict=True)
+    ]
+    assert torch.allclose(found, torch.stack(expected))
+
+
+def test_a_sample_that_is_all_padding_has_no_loss():
+    target = torch.tensor([[1, 2], [-100, -100]])
+    assert losses_of(nn.CrossEntropyLoss(), Scores(2, 5, 2), (torch.zeros(1), target))[1] == 0
+
+
+def test_sample_losses_take_any_batch():
+    model = nn.Linear(3, 1)
+    own = sample_losses_from(None, lambda model, batch: model(batch["x"]).squeeze(1))
+    assert own(model, {"x": torch.randn(5, 3)}).shape == (5,)
+
+
+class MeanOnly(nn.Module):
+    def forward(self, output, target):
+        return F.cross_entropy(output, target)
+
+
+@pytest.mark.parametrize(
+    ("loss_fn", "error", "says"),
+    [
+        (MeanOnly(), LossError, "single number.*sample_losses"),
+        (lambda output, target: F.cross_entropy(output, target), LossError, "single number.*reduction"),
+        (lambda output, target: output.reshape(-1), LossError, r"4 samples.*\(12,\)"),
+        (lambda output, target: output.detach().sum(1), LossError, "no graph"),
+        (lambda output, target: output.sum(1) * float("nan"), NotFiniteError, "4 of 4"),
+        (lambda output, target: output.sum(1) / 0.0, NotFiniteError, "infinite"),
+        (lambda output, target: 1.0, LossError, "Found float"),
+    ],
+    ids=["module without reduction", "scalar", "flattened", "detached", "nan", "inf", "no tensor"],
+)
+def test_a_loss_without_usable_values_is_refused_with_the_remedy(loss_fn, error, says):
+    with pytest.raises(error, match=says):
+        losses_of(loss_fn, Scores(4, 3), (torch.zeros(4), CLASSES))
+
+
+@pytest.mark.filterwarnings("ignore:Using a target size")
+def test_targets_that_broadcast_are_refused():
+    with pytest.raises(BatchesError, match=r"\(4, 1\).*\(4,\).*view_as"):
+        losses_of(nn.MSELoss(), Scores(4, 1), (torch.zeros(4), torch.zeros(4)))
+
+
+def test_targets_of_another_number_than_the_outputs_are_refused():
+    with pytest.raises(BatchesError, match=r"\(4, 3\).*\(5,\)"):
+        losses_of(nn.CrossEntropyLoss(), Scores(4, 3), (torch.zeros(4), torch.zeros(5, dtype=torch.long)))
+
+
+@pytest.mark.parametrize(
+    "batch", [torch.zeros(4, 3), (torch.zeros(4),), (1, 2, 3), {"x": 1}], ids=["tensor", "1", "3", "dict"]
+)
+def test_a_batch_that_is_no_pair_is_refused_with_the_remedy(batch):
+    with pytest.raises(BatchesError, match="pair.*sample_losses"):
+        losses_of(nn.CrossEntropyLoss(), Scores(4, 3), batch)
+
+
+@pytest.mark.parametrize(("loss_fn", "sample_losses"), [(None, None), (F.cross_entropy, lambda model, batch: 0)])
+def test_exactly_one_way_to_the_losses_is_taken(loss_fn, sample_losses):
+    with pytest.raises(ArgumentError, match="Exactly one"):
+        sample_losses_from(loss_fn, sample_losses)
+
+
+@pytest.mark.parametrize(("loss_fn", "sample_losses"), [("mse", None), (None, 3)])
+def test_what_cannot_be_called_is_refused(loss_fn, sample_losses):
+    with pytest.raises(ArgumentError, match="callable"):
+        sample_losses_from(loss_fn, sample_losses)

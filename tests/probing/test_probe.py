@@ -1,0 +1,200 @@
+"""The probe: which gradients it takes, and what it refuses."""
+
+from __future__ import annotations
+
+import warnings
+from typing import NamedTuple
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from heldin.errors import ArgumentError, BatchesError, HeldinWarning, LossError, NotFiniteError
+from heldin.probing.batches import moved
+from heldin.probing.probe import Probe
+from heldin.signals import reference
+
+
+def batches(num=4, size=6):
+    return [(torch.randn(size, 3), torch.randint(2, (size,))) for _ in range(num)]
+
+
+def net():
+    return nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 2))
+
+
+def per_sample(output, target):
+    return F.cross_entropy(output, target, reduction="none")
+
+
+def matrix(gradients):
+    rows = [
+        torch.cat([part.reshape(-1) for part in row]).double() * scale
+        for row, scale in zip(gradients.rows, gradients.scales, strict=True)
+    ]
+    return torch.stack(rows)
+
+
+RESCALINGS = ["std", "std_detached", "minmax", "none", "grad_std", "pooled_std"]
+
+
+@pytest.mark.parametrize("rescale", RESCALINGS)
+def test_rows_are_the_gradients_of_plain_backward_passes(rescale):
+    model, data = net(), batches()
+    found = matrix(Probe(model, per_sample).gradients(data, rescale))
+    assert torch.allclose(found, reference.batch_gradients(model, per_sample, data, rescale), rtol=1e-4, atol=1e-6)
+
+
+def test_all_rescalings_at_once_equal_each_by_itself():
+    model, data = net(), batches()
+    probe = Probe(model, per_sample)
+    together = probe.collect(data, RESCALINGS)
+    for rescale in RESCALINGS:
+        assert torch.allclose(matrix(together[rescale]), matrix(probe.gradients(data, rescale)), rtol=1e-6)
+
+
+def test_each_batch_goes_forward_once_for_all_rescalings():
+    model, data = net(), batches(num=3)
+    calls = []
+    model.register_forward_hook(lambda *_: calls.append(1))
+    Probe(model, per_sample).collect(data, RESCALINGS)
+    assert len(calls) == 3
+
+
+def test_sparse_gradients_are_taken_in_full():
+    model = nn.Sequential(nn.Embedding(7, 3, sparse=True), nn.Flatten(), nn.Linear(6, 2))
+    data = [(torch.randint(7, (5, 2)), torch.randint(2, (5,))) for _ in range(3)]
+    found = matrix(Probe(model, per_sample).gradients(data, "none"))
+    assert torch.allclose(found, reference.batch_gradients(model, per_sample, data, "none"), atol=1e-6)
+
+
+def test_frozen_parameters_take_no_part():
+    model = net()
+    model[0].requires_grad_(False)
+    gradients = Probe(model, per_sample).gradients(batches())
+    assert gradients.num_parameters == sum(p.numel() for p in model[2].parameters())
+
+
+def test_tied_weights_are_counted_once():
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), nn.Linear(3, 2))
+    model[1].weight = model[0].weight
+    data = batches()
+    gradients = Probe(model, per_sample).gradients(data, "none")
+    assert gradients.num_parameters == sum(p.numel() for p in model.parameters())
+    assert torch.allclose(matrix(gradients), reference.batch_gradients(model, per_sample, data, "none"), atol=1e-6)
+
+
+def test_dropout_is_on_in_train_mode_and_off_in_eval_mode():
+    model, data = nn.Sequential(nn.Dropout(0.5), net()), batches(num=2)
+    same = [data[0], data[0]]
+    on = matrix(Probe(model, per_sample, mode="train").gradients(same))
+    off = matrix(Probe(model, per_sample, mode="eval").gradients(same))
+    assert not torch.equal(on[0], on[1])
+    assert torch.equal(off[0], off[1])
+
+
+def test_dropout_follows_from_the_seed_alone():
+    model, data = nn.Sequential(nn.Dropout(0.5), net()), batches()
+    first = matrix(Probe(model, per_sample, seed=1).gradients(data))
+    torch.rand(17)
+    assert torch.equal(first, matrix(Probe(model, per_sample, seed=1).gradients(data)))
+    assert not torch.equal(first, matrix(Probe(model, per_sample, seed=2).gradients(data)))
+
+
+def test_autocast_around_the_probe_is_left_out_unless_asked_for():
+    model, data = net(), batches()
+    plain = matrix(Probe(model, per_sample).gradients(data))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(matrix(Probe(model, per_sample).gradients(data)), plain)
+        assert not torch.equal(matrix(Probe(model, per_sample, autocast=True).gradients(data)), plain)
+
+
+def test_batches_go_where_the_model_is_whatever_their_form():
+    class Pair(NamedTuple):
+        x: torch.Tensor
+        y: int
+
+    there = {torch.device("meta")}
+    x = torch.zeros(2)
+    assert moved(x, there).is_meta
+    assert moved({"x": x, "id": "a"}, there)["x"].is_meta
+    assert moved(Pair(x, 3), there).x.is_meta
+    assert moved([x, (x,)], there)[1][0].is_meta
+    assert moved(x, {torch.device("cpu")}) is x
+    assert moved(x, {torch.device("cpu"), torch.device("meta")}) is x
+
+
+def test_equal_losses_skip_a_batch_and_say_so_once():
+    model, data = net(), batches(num=3)
+    x = torch.ones(4, 3)
+    probe = Probe(model, per_sample)
+    with pytest.warns(HeldinWarning, match=r"1 of 4 batches skipped.*all its losses are equal.*once"):
+        found = probe.gradients([*data, (x, torch.zeros(4, dtype=torch.long))])
+    assert found.num_batches == 3
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        probe.gradients([*data, (x, torch.zeros(4, dtype=torch.long))])
+
+
+def test_a_batch_unusable_for_one_rescaling_still_serves_another():
+    model, data = net(), [*batches(num=3), *batches(num=1, size=1)]
+    with pytest.warns(HeldinWarning, match="single sample"):
+        found = Probe(model, per_sample).collect(data, ["std", "none"])
+    assert (found["std"].num_batches, found["none"].num_batches) == (3, 4)
+
+
+def test_single_samples_with_std_are_refused_and_pointed_to_the_pooled_form():
+    with pytest.raises(BatchesError, match="pooled_std"):
+        Probe(net(), per_sample).gradients(batches(size=1))
+
+
+def test_too_few_batches_are_refused_before_any_forward_pass():
+    model = net()
+    model.register_forward_hook(lambda *_: pytest.fail("ran the model"))
+    with pytest.raises(BatchesError, match="At least 2"):
+        Probe(model, per_sample).collect(batches(num=1), ["std"], at_least=2)
+    with pytest.raises(BatchesError, match="compare"):
+        Probe(model, per_sample).gradients(batches(), against=[])
+
+
+@pytest.mark.parametrize("found", [torch.zeros(3), {"x": 1}, 5, "abc"], ids=["tensor", "dict", "int", "str"])
+def test_what_is_no_iterable_of_batches_is_refused(found):
+    with pytest.raises(BatchesError, match="iterable of batches"):
+        Probe(net(), per_sample).gradients(found)
+
+
+def test_a_model_without_trainable_parameters_is_refused():
+    with pytest.raises(ArgumentError, match="trainable parameters.*ReLU"):
+        Probe(nn.ReLU(), per_sample)
+    frozen = net().requires_grad_(False)
+    with pytest.raises(ArgumentError, match="requires_grad"):
+        Probe(frozen, per_sample)
+
+
+def test_what_is_no_module_is_refused():
+    with pytest.raises(ArgumentError, match=r"torch\.nn\.Module"):
+        Probe(lambda x: x, per_sample)
+
+
+def test_a_loss_of_another_model_is_refused():
+    other = net()
+    with pytest.raises(LossError, match="no trainable parameter takes part"):
+        Probe(net(), None, sample_losses=lambda model, batch: per_sample(other(batch[0]), batch[1])).gradients(
+            batches()
+        )
+
+
+def test_losses_that_are_not_finite_are_refused():
+    data = [(torch.full((4, 3), float("nan")), torch.zeros(4, dtype=torch.long))] * 2
+    with pytest.raises(NotFiniteError, match="NaN"):
+        Probe(net(), per_sample).gradients(data)
+
+
+@pytest.mark.parametrize(("name", "value"), [("mode", "training"), ("rescale", "st")])
+def test_unknown_names_are_refused(name, value):
+    with pytest.raises(ArgumentError, match=f"`{name}` should be one of"):
+        if name == "mode":
+            Probe(net(), per_sample, mode=value)
+        else:
+            Probe(net(), per_sample).gradients(batches(), value)

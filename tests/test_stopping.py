@@ -1,0 +1,409 @@
+"""EarlyStopping: when it measures, what it decides, what it keeps, how it goes on."""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+import math
+import sys
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import heldin
+from heldin import (
+    ConsecutiveRises,
+    EarlyStopping,
+    GradientDisparity,
+    Level,
+    NthRise,
+    Patience,
+    Smoothed,
+    StopReason,
+    any_of,
+    replay,
+)
+from heldin.errors import ArgumentError, BatchesError, HeldinWarning, MissingExtraError, NotFiniteError
+
+LOSS = nn.CrossEntropyLoss()
+
+
+def net(seed=0):
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 3))
+
+
+def loader(num=64, batch_size=8, **options):
+    generator = torch.Generator().manual_seed(7)
+    x, y = torch.randn(num, 4, generator=generator), torch.randint(3, (num,), generator=generator)
+    return DataLoader(TensorDataset(x, y), batch_size=batch_size, **options)
+
+
+class Training:
+    """A run that can be taken up again: model, optimizer, data, stopper."""
+
+    def __init__(self, **options):
+        self.model = net()
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.5)
+        self.data = loader(shuffle=True, generator=torch.Generator().manual_seed(1))
+        self.stopper = EarlyStopping(self.model, LOSS, **options)
+
+    def epoch(self):
+        for x, y in self.data:
+            self.optimizer.zero_grad()
+            LOSS(self.model(x), y).backward()
+            self.optimizer.step()
+        return self.stopper.step(self.data)
+
+
+def scripted(values, **options):
+    """A stopper whose measured values are those given: the disparity of two batches is set by the data itself."""
+    model = nn.Linear(1, 1, bias=False)
+    nn.init.ones_(model.weight)
+    stopper = EarlyStopping(
+        model, lambda output, target: output.squeeze(1), signal=GradientDisparity(rescale="none"), batches=2, **options
+    )
+    decisions = [
+        stopper.step([(torch.zeros(2, 1), torch.zeros(2)), (torch.full((2, 1), value), torch.zeros(2))])
+        for value in values
+    ]
+    return stopper, decisions
+
+
+def test_the_scripted_values_are_the_ones_measured():
+    stopper, _ = scripted([3.0, 1.0, 2.5])
+    assert [reading.values["gradient_disparity"] for reading in stopper.history] == [3.0, 1.0, 2.5]
+
+
+VALUES = [6.0, 5.0, 5.5, 4.0, 4.5, 4.75, 5.0, 3.0, 3.5, 3.25, 4.0]
+
+
+@pytest.mark.parametrize(
+    "rule", [NthRise(2), NthRise(5), ConsecutiveRises(3), Patience(3), Level(5.9), Smoothed(NthRise(1), window=3)]
+)
+def test_the_decision_is_that_of_the_rule_on_the_values(rule):
+    stopper, decisions = scripted(VALUES, rule=rule)
+    expected = replay(rule, VALUES)
+    assert (stopper.decision.stop, stopper.decision.epoch, stopper.decision.reason) == (
+        expected.stop,
+        expected.epoch,
+        expected.reason,
+    )
+    assert [bool(decision) for decision in decisions].index(True) == expected.epoch
+
+
+def test_the_default_is_the_papers_rule():
+    stopper, _ = scripted([1.0, 2.0, 1.0, 2.0, 1.0, 2.0, 1.0, 2.0, 1.0, 2.0])
+    assert stopper.decision.reason is StopReason.NTH_RISE
+    assert stopper.decision.epoch == 9
+    assert str(stopper.decision) == "stopped at epoch 9: gradient disparity rose for the 5th time (1 -> 2)"
+
+
+def test_patience_by_itself_is_that_of_the_default_rule():
+    assert scripted([1.0, 2.0, 3.0], patience=2)[0].decision.epoch == 2
+
+
+def test_a_rule_by_name():
+    stopper, _ = scripted([1.0, 2.0, 1.0, 2.0, 3.0], rule="consecutive_rises", patience=2)
+    assert stopper.decision.reason is StopReason.CONSECUTIVE_RISES
+
+
+def test_before_the_first_measurement_there_is_nothing_to_say():
+    stopper = EarlyStopping(net(), LOSS)
+    assert not stopper.decision
+    assert str(stopper.decision) == "not stopped: nothing measured yet"
+
+
+def test_a_budget_that_ends_first_is_told_as_such():
+    stopper, _ = scripted([1.0, 2.0, 1.0])
+    assert str(stopper.decision) == "not stopped after 3 measurements: gradient disparity rose 1 of 5 times"
+
+
+def test_after_a_stop_the_decision_stays_and_readings_go_on():
+    stopper, decisions = scripted([1.0, 2.0, 3.0, 0.5], patience=1)
+    assert [decision.epoch for decision in decisions] == [None, 1, 1, 1]
+    assert len(stopper.history) == 4
+
+
+def test_every_and_warmup_count_calls_and_cost_nothing_in_between():
+    stopper, decisions = scripted([float(value) for value in range(12)], every=3, warmup=4, patience=1)
+    assert [reading.epoch for reading in stopper.history] == [5, 8, 11]
+    assert stopper.decision.epoch == 8
+    assert not any(decisions[:8])
+
+
+def test_calls_that_are_not_due_do_not_touch_the_loader():
+    stopper = EarlyStopping(net(), LOSS, warmup=1)
+    assert not stopper.step(iter(()))
+
+
+def test_fresh_probes_change_from_epoch_to_epoch_and_fixed_ones_do_not():
+    model, data = net(), loader()
+    fresh, fixed = EarlyStopping(model, LOSS), EarlyStopping(model, LOSS, probes="fixed")
+    for _ in range(3):
+        fresh.step(data)
+        fixed.step(data)
+    assert len({reading.values["gradient_disparity"] for reading in fresh.history}) == 3
+    assert len({reading.values["gradient_disparity"] for reading in fixed.history}) == 1
+
+
+def test_the_seed_decides_which_batches_are_seen():
+    model, data = net(), loader()
+    values = []
+    for seed in (0, 0, 1):
+        stopper = EarlyStopping(model, LOSS, seed=seed)
+        torch.rand(5)
+        stopper.step(data)
+        values.append(stopper.history[0].values["gradient_disparity"])
+    assert values[0] == values[1] != values[2]
+
+
+def test_fewer_batches_than_asked_for_are_used_and_said_once():
+    stopper = EarlyStopping(net(), LOSS)
+    with pytest.warns(HeldinWarning, match="Measuring on 3 batches, all there are; 5 were asked for") as caught:
+        stopper.step(loader(24))
+        stopper.step(loader(24))
+    assert len(caught) == 1
+    assert [reading.num_batches for reading in stopper.history] == [3, 3]
+
+
+def test_one_batch_is_too_few_and_nothing_is_recorded():
+    stopper = EarlyStopping(net(), LOSS)
+    with pytest.raises(BatchesError, match="Found 1 in the loader.*smaller batch size"):
+        stopper.step(loader(8))
+    assert stopper.state_dict() == EarlyStopping(net(), LOSS).state_dict()
+
+
+def test_several_signals_are_watched_and_the_first_decides():
+    model, data = net(), loader()
+    signals = ["gradient_disparity", GradientDisparity(rescale="none")]
+    stopper = EarlyStopping(model, LOSS, signal=signals, patience=1, probes="fixed")
+    stopper.step(data)
+    assert list(stopper.history[0].values) == ["gradient_disparity", "gradient_disparity[rescale=none]"]
+    assert stopper.decision.signal == "gradient_disparity"
+
+
+def test_rules_on_several_signals():
+    model, data = net(), loader(80)
+    validation = list(loader(24, 8))
+    rule = any_of(gradient_disparity=NthRise(50), train_val_disparity=Level(0.0))
+    stopper = EarlyStopping(model, LOSS, signal=["gradient_disparity", "train_val_disparity"], rule=rule)
+    with pytest.warns(HeldinWarning, match="Measuring"):
+        EarlyStopping(model, LOSS, batches=50).step(data)  # another stopper's warnings are its own
+    decision = stopper.step(data, against=validation)
+    assert decision.reason is StopReason.LEVEL
+    assert decision.signal == "train_val_disparity"
+    assert "train val disparity went above 0" in str(decision)
+
+
+def test_single_samples_are_measured_in_the_pooled_form():
+    model = net()
+    stopper = EarlyStopping(model, LOSS, signal=GradientDisparity(rescale="pooled_std"), batches=20)
+    stopper.step(loader(64, batch_size=1))
+    assert stopper.history[0].num_batches == 20
+    assert math.isfinite(stopper.history[0].values["gradient_disparity"])
+
+
+def test_losses_never_finite_are_an_error_and_losses_no_longer_finite_are_a_reading():
+    stopper = EarlyStopping(model := net(), LOSS, patience=2)
+    data = loader()
+    good = copy.deepcopy(model.state_dict())
+    bad = {name: value * math.nan for name, value in good.items()}
+    model.load_state_dict(bad)
+    with pytest.raises(NotFiniteError):
+        stopper.step(data)
+    assert stopper.history == ()
+    model.load_state_dict(good)
+    stopper.step(data)
+    model.load_state_dict(bad)
+    with pytest.warns(HeldinWarning, match="Recorded as NaN at epoch 1"):
+        assert not stopper.step(data)
+        assert stopper.step(data)
+    assert stopper.decision.reason is StopReason.NOT_FINITE
+    assert str(stopper.decision) == "stopped at epoch 2: gradient disparity was not finite 2 times in a row (nan)"
+
+
+@pytest.mark.parametrize("interrupted_after", range(9))
+def test_resuming_at_any_epoch_gives_the_same_decision(interrupted_after):
+    straight = Training(patience=3)
+    for _ in range(9):
+        straight.epoch()
+    first = Training(patience=3)
+    for _ in range(interrupted_after):
+        first.epoch()
+    buffer = io.BytesIO()
+    saved = {
+        "model": first.model.state_dict(),
+        "stopper": first.stopper.state_dict(),
+        "data": first.data.generator.get_state(),
+    }
+    torch.save(saved, buffer)
+    buffer.seek(0)
+    loaded = torch.load(buffer, weights_only=True)
+    second = Training(patience=3)
+    second.model.load_state_dict(loaded["model"])
+    second.data.generator.set_state(loaded["data"])
+    second.stopper.load_state_dict(loaded["stopper"])
+    assert second.stopper.decision == first.stopper.decision
+    for _ in range(9 - interrupted_after):
+        second.epoch()
+    assert second.stopper.history == straight.stopper.history
+    assert second.stopper.decision == straight.stopper.decision
+
+
+def test_state_without_kept_weights_is_json():
+    stopper, _ = scripted(VALUES)
+    state = stopper.state_dict()
+    resumed, _ = scripted([])
+    resumed.load_state_dict(json.loads(json.dumps(state)))
+    assert resumed.history == stopper.history
+    assert resumed.decision == stopper.decision
+
+
+def test_patience_raised_on_resume_holds():
+    stopper, _ = scripted([1.0, 2.0, 3.0], patience=2)
+    assert stopper.decision.stop
+    patient, _ = scripted([], patience=4)
+    patient.load_state_dict(stopper.state_dict())
+    assert not patient.decision.stop
+    assert "rose 2 of 4 times" in str(patient.decision)
+
+
+def test_state_of_other_signals_or_versions_is_refused():
+    stopper, _ = scripted([1.0])
+    with pytest.raises(ArgumentError, match="version"):
+        stopper.load_state_dict({**stopper.state_dict(), "version": 99})
+    with pytest.raises(ArgumentError, match="signals"):
+        stopper.load_state_dict({**stopper.state_dict(), "signals": ["cosine"]})
+    assert len(stopper.history) == 1
+
+
+def test_reset_forgets_everything():
+    stopper, _ = scripted(VALUES, keep="lowest")
+    stopper.reset()
+    assert stopper.state_dict() == scripted([], keep="lowest")[0].state_dict()
+
+
+def kept_epoch(values, **options):
+    """Which epoch `restore` brings back, told from a weight that counts epochs."""
+    model = nn.Linear(1, 1, bias=False)
+    model.register_buffer("epoch", torch.tensor(-1))
+    stopper = EarlyStopping(
+        model, lambda output, target: output.squeeze(1), signal=GradientDisparity(rescale="none"), batches=2, **options
+    )
+    for epoch, value in enumerate(values):
+        model.epoch.fill_(epoch)
+        stopper.step([(torch.zeros(2, 1), torch.zeros(2)), (torch.full((2, 1), value), torch.zeros(2))])
+    model.epoch.fill_(99)
+    restored = stopper.restore()
+    assert restored == int(model.epoch)
+    return restored
+
+
+@pytest.mark.parametrize(
+    ("values", "options", "expected"),
+    [
+        ([3.0, 1.0, 2.0, 1.0], {"keep": "lowest"}, 1),
+        ([3.0, 1.0, 2.0, 0.5], {"keep": "lowest", "patience": 1}, 3),
+        ([3.0, 2.0, 2.5, 1.0, 1.5], {"keep": "before_rise", "patience": 2}, 1),
+        ([3.0, 2.0, 2.5, 1.0, 1.5, 2.0], {"keep": "before_rise", "rule": ConsecutiveRises(2)}, 3),
+        ([3.0, 2.0, 1.0, 0.5], {"keep": "before_rise"}, 3),
+        ([3.0, 1.0, 2.0, 2.0, 2.0], {"keep": "before_rise", "rule": Patience(3)}, 1),
+        ([1.0, 2.0], {"keep": "before_rise"}, 0),
+    ],
+    ids=["lowest, first of equals", "lowest, budget ends", "t1", "t2", "no rise, budget ends", "best", "rises at once"],
+)
+@pytest.mark.parametrize("on_disk", [False, True], ids=["memory", "disk"])
+def test_kept_weights_are_those_asked_for(values, options, expected, on_disk, tmp_path):
+    place = tmp_path / "kept" / "weights.pt" if on_disk else None
+    assert kept_epoch(values, keep_in=place, **options) == expected
+
+
+@pytest.mark.parametrize("on_disk", [False, True], ids=["memory", "disk"])
+def test_kept_weights_survive_an_interruption(on_disk, tmp_path):
+    place = tmp_path / "weights.pt" if on_disk else None
+    first = Training(keep="lowest", keep_in=place)
+    for _ in range(4):
+        first.epoch()
+    buffer = io.BytesIO()
+    torch.save(first.stopper.state_dict(), buffer)
+    buffer.seek(0)
+    second = Training(keep="lowest", keep_in=place)
+    second.stopper.load_state_dict(torch.load(buffer, weights_only=True))
+    epoch = first.stopper.restore()
+    assert second.stopper.restore() == epoch
+    for ours, theirs in zip(first.model.parameters(), second.model.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"patience": 0}, "`patience` should be an integer of at least 1"),
+        ({"patience": -1}, "patience = -1"),
+        ({"batches": 1}, "`batches` should be an integer of at least 2"),
+        ({"probes": "frsh"}, "Did you mean 'fresh'"),
+        ({"every": 0}, "every"),
+        ({"warmup": -1}, "warmup"),
+        ({"keep": "best"}, "'lowest'"),
+        ({"keep_in": "weights.pt"}, "keep="),
+        ({"mode": "evaluate"}, "'eval'"),
+        ({"signal": "gradient_dispartiy"}, "Did you mean 'gradient_disparity'"),
+        ({"rule": "nth_ris"}, "Did you mean 'nth_rise'"),
+        ({"rule": NthRise(5), "patience": 3}, "both"),
+        ({"rule": any_of(gradient_disparity=NthRise(5), cosin=NthRise(5))}, "'cosin'"),
+        ({"seed": -1}, "seed"),
+        ({"pool": 1}, "pool"),
+    ],
+    ids=str,
+)
+def test_bad_options_are_refused_at_the_door(options, says):
+    with pytest.raises(ArgumentError, match=says):
+        EarlyStopping(net(), LOSS, **options)
+
+
+@pytest.mark.parametrize("probes", ["fresh", "fixed"])
+def test_a_one_shot_stream_is_refused_and_not_consumed(probes):
+    stream = iter(list(loader()))
+    with pytest.raises(BatchesError, match=r"heldin\.measure.*probes=\"fixed\""):
+        EarlyStopping(net(), LOSS, probes=probes).step(stream)
+    assert len(list(stream)) == 8
+
+
+def test_the_first_batches_of_a_stream_serve_as_fixed_probes():
+    stream = iter(list(loader()))
+    kept = [next(stream) for _ in range(5)]
+    model = net()
+    stopper = EarlyStopping(model, LOSS, probes="fixed")
+    stopper.step(kept)
+    value = stopper.history[0].values["gradient_disparity"]
+    assert value == pytest.approx(heldin.measure(model, LOSS, kept)["gradient_disparity"])
+
+
+def test_an_empty_loader_is_refused():
+    with pytest.raises(BatchesError, match="empty"):
+        EarlyStopping(net(), LOSS).step([])
+
+
+def test_restoring_nothing_is_refused():
+    with pytest.raises(ArgumentError, match="keep="):
+        EarlyStopping(net(), LOSS).restore()
+    with pytest.raises(ArgumentError, match="nothing has been measured"):
+        EarlyStopping(net(), LOSS, keep="lowest").restore()
+
+
+def test_readings_as_a_table():
+    stopper, _ = scripted([3.0, 1.0])
+    table = stopper.frame()
+    assert list(table.columns) == ["epoch", "gradient_disparity", "num_batches"]
+    assert table["gradient_disparity"].tolist() == [3.0, 1.0]
+    assert list(EarlyStopping(net(), LOSS).frame().columns) == ["epoch", "gradient_disparity", "num_batches"]
+
+
+def test_a_table_without_pandas_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(MissingExtraError, match=r"heldin\[lab\]"):
+        EarlyStopping(net(), LOSS).frame()
