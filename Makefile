@@ -41,7 +41,7 @@ bench: $(STAMP)  ## time and memory of a measurement, as ratios, into benchmarks
 	@$(BIN)/python benchmarks/bench_measure.py
 
 docs: $(STAMP)  ## the documentation site, into site/
-	@$(BIN)/mkdocs build --strict --quiet && echo "open site/index.html"
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet && echo "open site/index.html"
 
 clean:  ## remove everything that was made, .venv too
 	rm -rf $(VENV) build site .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -23,7 +23,7 @@ from heldin import EarlyStopping
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402  (the backend is chosen first)
 
-NUM_TRAIN, NOISE, EPOCHS = 300, 0.5, 120
+NUM_TRAIN, NOISE, EPOCHS = 300, 0.5, 200
 
 
 def noisy_digits(generator: torch.Generator) -> tuple[TensorDataset, Tensor, Tensor]:
@@ -40,11 +40,12 @@ def noisy_digits(generator: torch.Generator) -> tuple[TensorDataset, Tensor, Ten
 
 def main(picture: Path, epochs: int) -> None:
     """Train to the end, note when the stopper would have stopped, and say what that saved."""
+    torch.set_num_threads(1)  # a network this small is faster so
     torch.manual_seed(0)
     data, x_test, y_test = noisy_digits(torch.Generator().manual_seed(0))
     loader = DataLoader(data, batch_size=32, shuffle=True)
     model = nn.Sequential(nn.Linear(64, 500), nn.ReLU(), nn.Linear(500, 500), nn.ReLU(), nn.Linear(500, 10))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.03)
     stopper = EarlyStopping(model, nn.CrossEntropyLoss(), probes="fixed")
 
     print(f"{NUM_TRAIN} digits, {NOISE:.0%} random labels, {sum(p.numel() for p in model.parameters()):,} parameters\n")
@@ -59,11 +60,8 @@ def main(picture: Path, epochs: int) -> None:
         measured = time.perf_counter()
         training_seconds, measuring_seconds = training_seconds + trained - started, measuring_seconds + measured - trained
         errors.append(test_error(model, x_test, y_test))
-        if decision.stop and not stopped_before:
-            marker = "  <- stop"
-        else:
-            marker = ""
-        if epoch % 5 == 0 or marker or epoch == epochs - 1:
+        marker = "  <- stop" if decision.stop and not stopped_before else ""
+        if epoch % 10 == 0 or marker or epoch == epochs - 1:
             disparity = stopper.history[-1].values["gradient_disparity"]
             print(f"{epoch:5d}  {losses[-1]:10.3f}  {errors[-1]:10.1%}  {disparity:9.3f}{marker}", flush=True)
         started = time.perf_counter()
@@ -100,7 +98,7 @@ def conclusion(stopper: EarlyStopping, errors: list[float], share: float) -> str
     stop, last = stopper.decision.epoch or 0, len(errors) - 1
     saved = 1 - (stop + 1) / len(errors)
     better = errors[-1] - errors[stop]
-    verdict = f"{abs(better):.1%} points {'lower' if better >= 0 else 'higher'}"
+    verdict = f"{100 * abs(better):.1f} points {'lower' if better >= 0 else 'higher'}"
     return (
         f"Stopping there leaves a test error of {errors[stop]:.1%}, {verdict} than at epoch {last} ({errors[-1]:.1%}); "
         f"the best epoch, which nobody knows without a test set, has {min(errors):.1%}. "

@@ -45,6 +45,13 @@ def test_each_signal_has_its_own_scale():
     assert [axis.get_ylabel() for axis in figure.axes] == ["a", "b", "c"]
 
 
+def test_a_fall_over_decades_is_drawn_on_a_logarithmic_scale():
+    steep = [Reading(epoch, {"a": value}, 5) for epoch, value in enumerate([300.0, 3.0, 4.0])]
+    assert SignalDisplay(steep, Decision(False)).plot().get_yscale() == "log"
+    signed = [Reading(epoch, {"a": value}, 5) for epoch, value in enumerate([300.0, -3.0, 4.0])]
+    assert SignalDisplay(signed, Decision(False)).plot().get_yscale() == "linear"
+
+
 def test_the_data_come_with_the_picture():
     assert SignalDisplay(READINGS, STOP).frame()[0] == {"epoch": 0, "gradient_disparity": 3.0}
 

@@ -140,27 +140,6 @@ def test_calls_that_are_not_due_do_not_touch_the_loader():
     assert not stopper.step(iter(()))
 
 
-def test_fresh_probes_change_from_epoch_to_epoch_and_fixed_ones_do_not():
-    model, data = net(), loader()
-    fresh, fixed = EarlyStopping(model, LOSS), EarlyStopping(model, LOSS, probes="fixed")
-    for _ in range(3):
-        fresh.step(data)
-        fixed.step(data)
-    assert len({reading.values["gradient_disparity"] for reading in fresh.history}) == 3
-    assert len({reading.values["gradient_disparity"] for reading in fixed.history}) == 1
-
-
-def test_the_seed_decides_which_batches_are_seen():
-    model, data = net(), loader()
-    values = []
-    for seed in (0, 0, 1):
-        stopper = EarlyStopping(model, LOSS, seed=seed)
-        torch.rand(5)
-        stopper.step(data)
-        values.append(stopper.history[0].values["gradient_disparity"])
-    assert values[0] == values[1] != values[2]
-
-
 def test_fewer_batches_than_asked_for_are_used_and_said_once():
     stopper = EarlyStopping(net(), LOSS)
     with pytest.warns(HeldinWarning, match="Measuring on 3 batches, all there are; 5 were asked for") as caught:

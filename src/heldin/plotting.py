@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from heldin.types import Decision, Reading
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+LOG_FROM = 20.0  # largest over smallest value
 STOP_COLOR = "0.55"  # the paper marks its stops with gray bars
 
 
@@ -41,6 +43,8 @@ class SignalDisplay:
             scale = ax if number == 0 else ax.twinx()
             values = [reading.values[label] for reading in self.readings]
             scale.plot(epochs, values, color=f"C{number}", label=label.replace("_", " "))
+            if _spans_decades(values):
+                scale.set_yscale("log")
             scale.set_ylabel(label.replace("_", " "), color=f"C{number}")
             if number > 1:
                 scale.spines["right"].set_position(("axes", 1.0 + 0.14 * (number - 1)))
@@ -49,3 +53,9 @@ class SignalDisplay:
             ax.axvline(float(self.decision.epoch or 0), color=STOP_COLOR, linewidth=4, alpha=0.6, zorder=0)
         ax.set_title(self.decision.sentence, fontsize="medium")
         return ax
+
+
+def _spans_decades(values: Sequence[float]) -> bool:
+    """Whether a curve needs a logarithmic scale to be seen: disparity may fall a hundredfold before it rises."""
+    finite = [value for value in values if math.isfinite(value)]
+    return bool(finite) and min(finite) > 0.0 and max(finite) > LOG_FROM * min(finite)

@@ -1,4 +1,4 @@
-"""EarlyStopping: a probe, a signal and a rule, held together.
+"""EarlyStopping: a watch and a rule, held together.
 
 The object remembers what it has read and nothing that follows from it: on resuming, the rule is replayed over the
 readings, so a patience that was raised in between holds at once.
@@ -7,7 +7,6 @@ readings, so a patience that was raised in between holds at once.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,25 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from heldin.errors import (
-    ArgumentError,
-    BatchesError,
-    HeldinWarning,
-    MissingExtraError,
-    NotFiniteError,
-    near_match,
-    require_choice,
-    require_integer,
-)
+from heldin.errors import ArgumentError, MissingExtraError, near_match, require_integer
 from heldin.keeping import Keeper
-from heldin.measuring import read
-from heldin.probing import Probe, draw
 from heldin.probing.losses import LossFunction, SampleLosses
-from heldin.probing.randomness import seed_for
 from heldin.rules import Combined, Rule, as_rule
 from heldin.rules.rule import Value
-from heldin.signals import Signal, labelled
+from heldin.signals import Signal
 from heldin.types import Decision, Direction, Reading
+from heldin.watching import Watch
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -110,26 +98,27 @@ class EarlyStopping:
         autocast: bool = False,
         pool: int = 40,
     ) -> None:
-        require_integer("batches", batches, at_least=2, remedy="The paper uses batches=5.")
-        require_choice("probes", probes, ("fresh", "fixed"))
         require_integer("every", every, at_least=1, remedy="every=1 measures at each call of step.")
         require_integer("warmup", warmup, at_least=0, remedy="warmup=0 measures from the first call of step on.")
-        require_integer("pool", pool, at_least=2, remedy="The paper pools 40 losses.")
-        require_integer("seed", seed, at_least=0, remedy="Any other seed gives other batches.")
+        self._watch = Watch(
+            model,
+            loss_fn,
+            signal=signal,
+            batches=batches,
+            probes=probes,
+            seed=seed,
+            sample_losses=sample_losses,
+            mode=mode,
+            autocast=autocast,
+            pool=pool,
+        )
+        self._keeper = Keeper(keep, keep_in)
         self.model = model
-        self.loss_fn = loss_fn
-        self.signals = labelled(signal)
+        self.signals = self._watch.signals
         self.rule = _settled(rule, patience, self.signals)
-        self.batches = batches
-        self.probes = probes
         self.every = every
         self.warmup = warmup
         self.keep = keep
-        self.seed = seed
-        self.pool = pool
-        self._probe = Probe(model, loss_fn, sample_losses=sample_losses, mode=mode, autocast=autocast)
-        self._keeper = Keeper(keep, keep_in)
-        self._warned: set[str] = set()
         self.reset()
 
     def reset(self) -> None:
@@ -161,7 +150,7 @@ class EarlyStopping:
         """
         epoch = self._calls
         if epoch >= self.warmup and (epoch + 1) % self.every == 0:
-            reading = self._measure(loader, against, epoch)
+            reading = self._watch.read(loader, epoch, against=against, first=not self._readings)
             self._readings.append(reading)
             self._decide(reading)
             self._keeper.consider(self.model, epoch, self._worth_keeping(reading))
@@ -216,46 +205,6 @@ class EarlyStopping:
             self._readings.append(reading)
             self._decide(reading)
         self._keeper.load_state_dict(state["kept"])
-
-    def _measure(self, loader: Iterable[Any], against: Iterable[Any] | None, epoch: int) -> Reading:
-        draw_number = epoch if self.probes == "fresh" else 0
-        pooling = any(signal.needs.rescale == "pooled_std" for signal in self.signals.values())
-        wanted = max(self.batches, self.pool) if pooling else self.batches
-        drawn = draw(loader, wanted, seed=seed_for(self.seed, "draw", draw_number))
-        batches = drawn[: self.batches]
-        self._check_number(len(batches))
-        others = None
-        if against is not None:
-            others = draw(against, self.batches, seed=seed_for(self.seed, "against", draw_number))
-        try:
-            values = read(
-                self._probe,
-                self.signals,
-                batches,
-                against=others,
-                pool=drawn if pooling else None,
-                seed=seed_for(self.seed, "probe", draw_number),
-            )
-        except NotFiniteError as error:
-            if not self._readings:  # never finite: the data or the model is broken, training has not diverged
-                raise
-            self._warn("not finite", f"Recorded as NaN at epoch {epoch}: {error}")
-            values = dict.fromkeys(self.signals, math.nan)
-        return Reading(epoch, values, len(batches))
-
-    def _check_number(self, found: int) -> None:
-        if found < 2:
-            raise BatchesError(
-                f"At least 2 batches are needed to compare gradients. Found {found} in the loader. Use a smaller "
-                "batch size, here if not in training: stopper.step(DataLoader(dataset, batch_size=len(dataset) // 5))."
-            )
-        if found < self.batches:
-            self._warn("few batches", f"Measuring on {found} batches, all there are; {self.batches} were asked for.")
-
-    def _warn(self, topic: str, message: str) -> None:
-        if topic not in self._warned:
-            self._warned.add(topic)
-            warnings.warn(f"{message} This is said once.", HeldinWarning, stacklevel=5)
 
     def _decide(self, reading: Reading) -> None:
         value: Value = reading.values if isinstance(self.rule, Combined) else next(iter(reading.values.values()))

@@ -135,7 +135,9 @@ class Probe:
             if "pooled_std" in wanted:
                 losses = [shot.losses for shot in shots[: len(first)]]
                 if pooled is not None:
-                    losses = [self._losses(self.model, moved(batch, devices)).detach().cpu().double() for batch in pooled]
+                    losses = [
+                        self._losses(self.model, moved(batch, devices)).detach().cpu().double() for batch in pooled
+                    ]
                 spread = pooled_std(losses)
                 for shot in shots:
                     shot.divide("pooled_std", spread, "all the pooled losses are equal")

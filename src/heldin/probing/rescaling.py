@@ -62,4 +62,4 @@ def pooled_std(losses: Sequence[Tensor]) -> float:
     """The standard deviation of single losses over many batches."""
     # PAPER: the MRNet code takes np.std, so ddof is 0 here; it also takes these losses in whatever mode the model was
     # left in, we in the probe's own.
-    return float(torch.cat(list(losses)).std(correction=0))
+    return float(torch.cat(list(losses)).double().std(correction=0))

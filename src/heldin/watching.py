@@ -1,0 +1,98 @@
+"""Watching a model while it trains: which batches, which signals, one reading at a time.
+
+A `Watch` draws batches of its own from the training data and reads signals from them. It decides nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from torch import nn
+
+from heldin.errors import BatchesError, HeldinWarning, NotFiniteError, require_choice, require_integer
+from heldin.measuring import read
+from heldin.probing import Probe, draw
+from heldin.probing.losses import LossFunction, SampleLosses
+from heldin.probing.randomness import seed_for
+from heldin.signals import Signal, labelled
+from heldin.types import Reading
+
+
+class Watch:
+    """Draws batches and reads signals. The arguments are those of `EarlyStopping`."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss_fn: LossFunction | None,
+        *,
+        signal: Sequence[Signal | str] | Signal | str,
+        batches: int,
+        probes: str,
+        seed: int,
+        sample_losses: SampleLosses | None,
+        mode: str,
+        autocast: bool,
+        pool: int,
+    ) -> None:
+        require_integer("batches", batches, at_least=2, remedy="The paper uses batches=5.")
+        require_choice("probes", probes, ("fresh", "fixed"))
+        require_integer("pool", pool, at_least=2, remedy="The paper pools 40 losses.")
+        require_integer("seed", seed, at_least=0, remedy="Any other seed gives other batches.")
+        self.signals = labelled(signal)
+        self.batches = batches
+        self.probes = probes
+        self.seed = seed
+        self.pool = pool
+        self._probe = Probe(model, loss_fn, sample_losses=sample_losses, mode=mode, autocast=autocast)
+        self._warned: set[str] = set()
+
+    def read(
+        self, loader: Iterable[Any], epoch: int, *, against: Iterable[Any] | None = None, first: bool = True
+    ) -> Reading:
+        """Read every signal once. What is drawn follows from the seed and the epoch alone.
+
+        Losses that are not finite are an error at the `first` reading, where they speak of broken data or a broken
+        model; later they speak of a training that diverged, and are read as NaN.
+        """
+        drawing = epoch if self.probes == "fresh" else 0
+        pooling = any(signal.needs.rescale == "pooled_std" for signal in self.signals.values())
+        wanted = max(self.batches, self.pool) if pooling else self.batches
+        drawn = draw(loader, wanted, seed=seed_for(self.seed, "draw", drawing))
+        batches = drawn[: self.batches]
+        self._check_number(len(batches))
+        others = None
+        if against is not None:
+            others = draw(against, self.batches, seed=seed_for(self.seed, "against", drawing))
+        try:
+            values = read(
+                self._probe,
+                self.signals,
+                batches,
+                against=others,
+                pool=drawn if pooling else None,
+                seed=seed_for(self.seed, "probe", drawing),
+            )
+        except NotFiniteError as error:
+            if first:
+                raise
+            self._warn("not finite", f"Recorded as NaN at epoch {epoch}: {error}")
+            values = dict.fromkeys(self.signals, math.nan)
+        return Reading(epoch, values, len(batches))
+
+    def _check_number(self, found: int) -> None:
+        if found < 2:
+            raise BatchesError(
+                f"At least 2 batches are needed to compare gradients. Found {found} in the loader. Use a smaller "
+                "batch size, here if not in training: stopper.step(DataLoader(dataset, batch_size=len(dataset) // 5))."
+            )
+        if found < self.batches:
+            self._warn("few batches", f"Measuring on {found} batches, all there are; {self.batches} were asked for.")
+
+    def _warn(self, topic: str, message: str) -> None:
+        if topic not in self._warned:
+            self._warned.add(topic)
+            warnings.warn(f"{message} This is said once.", HeldinWarning, stacklevel=5)

@@ -1,0 +1,90 @@
+"""The watch: which batches it looks at, and when its readings repeat."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from heldin import GradientDisparity
+from heldin.errors import BatchesError, HeldinWarning, NotFiniteError
+from heldin.watching import Watch
+
+LOSS = nn.CrossEntropyLoss()
+
+
+def net():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3))
+
+
+def loader(num=64, batch_size=8):
+    generator = torch.Generator().manual_seed(7)
+    x, y = torch.randn(num, 4, generator=generator), torch.randint(3, (num,), generator=generator)
+    return DataLoader(TensorDataset(x, y), batch_size=batch_size, shuffle=True)
+
+
+def watch(model, **options):
+    defaults = {
+        "signal": "gradient_disparity", "batches": 5, "probes": "fresh", "seed": 0,
+        "sample_losses": None, "mode": "train", "autocast": False, "pool": 40,
+    }  # fmt: skip
+    return Watch(model, LOSS, **{**defaults, **options})
+
+
+def value(reading):
+    return reading.values["gradient_disparity"]
+
+
+def test_fresh_batches_change_from_epoch_to_epoch_and_fixed_ones_do_not():
+    model, data = net(), loader()
+    fresh, fixed = watch(model), watch(model, probes="fixed")
+    assert len({value(fresh.read(data, epoch)) for epoch in range(3)}) == 3
+    assert len({value(fixed.read(data, epoch)) for epoch in range(3)}) == 1
+
+
+def test_a_reading_follows_from_seed_and_epoch_alone():
+    model, data = net(), loader()
+    first = watch(model).read(data, 3)
+    torch.rand(5)
+    assert watch(model).read(loader(), 3) == first
+    assert value(watch(model, seed=1).read(data, 3)) != value(first)
+
+
+def test_few_batches_are_used_as_they_are_and_one_is_too_few():
+    seen = watch(net())
+    with pytest.warns(HeldinWarning, match="Measuring on 3 batches, all there are; 5 were asked for") as caught:
+        assert seen.read(loader(24), 0).num_batches == 3
+        seen.read(loader(24), 1)
+    assert len(caught) == 1
+    with pytest.raises(BatchesError, match="smaller batch size"):
+        seen.read(loader(8), 2)
+
+
+def test_pooling_looks_at_more_batches_than_it_compares():
+    seen = []
+
+    def losses(model, batch):
+        seen.append(batch)
+        return nn.functional.cross_entropy(model(batch[0]), batch[1], reduction="none")
+
+    model = net()
+    pooled = Watch(
+        model, None, signal=GradientDisparity(rescale="pooled_std"), batches=20, probes="fresh", seed=0,
+        sample_losses=losses, mode="train", autocast=False, pool=40,
+    )  # fmt: skip
+    assert pooled.read(loader(64, batch_size=1), 0).num_batches == 20
+    assert len(seen) == 20 + 40
+
+
+def test_losses_that_are_not_finite_are_an_error_first_and_a_nan_later():
+    model = net()
+    nn.init.constant_(model[0].weight, math.nan)
+    seen = watch(model)
+    with pytest.raises(NotFiniteError):
+        seen.read(loader(), 0)
+    with pytest.warns(HeldinWarning, match="Recorded as NaN at epoch 1"):
+        assert math.isnan(value(seen.read(loader(), 1, first=False)))
