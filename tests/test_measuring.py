@@ -104,19 +104,27 @@ def test_half_precision_models_are_measured():
     assert heldin.measure(model, LOSS, data)["gradient_disparity"] > 0
 
 
+INFINITE = [(torch.full((4, 3), torch.inf), torch.ones(4).long())] * 3
+
+
 @pytest.mark.parametrize(
-    ("call", "error", "says"),
+    ("batches", "signals", "error", "says"),
     [
-        (lambda: heldin.measure(net(), LOSS, batches(), signals="gradient_disparty"), ArgumentError, "Did you mean 'gradient_disparity'"),
-        (lambda: heldin.measure(net(), LOSS, batches(), signals=[]), ArgumentError, "At least one signal"),
-        (lambda: heldin.measure(net(), LOSS, batches(), signals=["gradient_disparity"] * 2), ArgumentError, "twice"),
-        (lambda: heldin.measure(net(), LOSS, batches(), signals=TrainValDisparity()), ArgumentError, "against"),
-        (lambda: heldin.measure(net(), LOSS, []), BatchesError, "Found 0"),
-        (lambda: heldin.measure(net(), LOSS, batches(1)), BatchesError, "At least 2 batches.*Found 1"),
-        (lambda: heldin.measure(net(), None, batches()), ArgumentError, "neither"),
-        (lambda: heldin.measure(net(), LOSS, [(torch.full((4, 3), torch.inf), torch.ones(4).long())] * 3), NotFiniteError, "finite"),
+        (batches(), "gradient_disparty", ArgumentError, "Did you mean 'gradient_disparity'"),
+        (batches(), [], ArgumentError, "At least one signal"),
+        (batches(), ["gradient_disparity"] * 2, ArgumentError, "twice"),
+        (batches(), TrainValDisparity(), ArgumentError, "against"),
+        ([], "gradient_disparity", BatchesError, "Found 0"),
+        (batches(1), "gradient_disparity", BatchesError, "At least 2 batches.*Found 1"),
+        (INFINITE, "gradient_disparity", NotFiniteError, "finite"),
     ],
-)  # fmt: skip
-def test_bad_input_is_refused(call, error, says):
+    ids=["unknown", "no signal", "twice", "nothing to compare with", "empty", "one batch", "infinite"],
+)
+def test_bad_input_is_refused(batches, signals, error, says):
     with pytest.raises(error, match=says):
-        call()
+        heldin.measure(net(), LOSS, batches, signals=signals)
+
+
+def test_no_loss_at_all_is_refused():
+    with pytest.raises(ArgumentError, match="neither"):
+        heldin.measure(net(), None, batches())

@@ -13,7 +13,7 @@ from heldin.plotting import SignalDisplay
 from heldin.types import Decision, Reading, StopReason
 
 matplotlib.use("Agg")
-import matplotlib.pyplot as plt  # noqa: E402
+import matplotlib.pyplot as plt
 
 READINGS = [Reading(epoch, {"gradient_disparity": value}, 5) for epoch, value in [(0, 3.0), (2, math.nan), (4, 2.0)]]
 STOP = Decision(True, StopReason.NTH_RISE, 4, 2.0, 3, "rose for the 5th time (1 -> 2)", "gradient_disparity")

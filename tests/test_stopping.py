@@ -23,6 +23,7 @@ from heldin import (
     Patience,
     Smoothed,
     StopReason,
+    Warmup,
     any_of,
     replay,
 )
@@ -176,6 +177,16 @@ def test_rules_on_several_signals():
     assert decision.reason is StopReason.LEVEL
     assert decision.signal == "train_val_disparity"
     assert "train val disparity went above 0" in str(decision)
+
+
+def test_a_combination_inside_a_warmup_still_sees_its_signals():
+    rule = Warmup(any_of(gradient_disparity=NthRise(50), train_val_disparity=Level(0.0)), 1)
+    stopper = EarlyStopping(net(), LOSS, signal=["gradient_disparity", "train_val_disparity"], rule=rule, batches=3)
+    validation = list(loader(24, 8))
+    assert not stopper.step(loader(), against=validation)
+    assert stopper.step(loader(), against=validation)
+    with pytest.raises(ArgumentError, match="train_val_disparity"):
+        EarlyStopping(net(), LOSS, rule=rule)
 
 
 def test_single_samples_are_measured_in_the_pooled_form():

@@ -17,7 +17,7 @@ from torch import nn
 from heldin.errors import ArgumentError, MissingExtraError, near_match, require_integer
 from heldin.keeping import Keeper
 from heldin.probing.losses import LossFunction, SampleLosses
-from heldin.rules import Combined, Rule, as_rule
+from heldin.rules import Rule, as_rule
 from heldin.rules.rule import Value
 from heldin.signals import Signal
 from heldin.types import Decision, Direction, Reading
@@ -207,7 +207,7 @@ class EarlyStopping:
         self._keeper.load_state_dict(state["kept"])
 
     def _decide(self, reading: Reading) -> None:
-        value: Value = reading.values if isinstance(self.rule, Combined) else next(iter(reading.values.values()))
+        value: Value = reading.values if self.rule.names else next(iter(reading.values.values()))
         self._state, decision = self.rule.step(self._state, value)
         if self._decision.stop:
             return
@@ -231,12 +231,11 @@ class EarlyStopping:
 def _settled(rule: Rule | str | None, patience: int | None, signals: dict[str, Signal]) -> Rule:
     """The rule asked for, or the deciding signal's own, told which way each signal is bad."""
     found = as_rule(next(iter(signals.values())).rule if rule is None else rule, patience)
-    if isinstance(found, Combined):
-        for name in found.names:
-            if name not in signals:
-                raise ArgumentError(
-                    f"A rule watches the signal {name!r}, which is not measured. Found the signals {list(signals)}."
-                    + near_match(name, signals)
-                    + f" Add it: signal=[..., {name!r}]."
-                )
+    for name in found.names:
+        if name not in signals:
+            raise ArgumentError(
+                f"A rule watches the signal {name!r}, which is not measured. Found the signals {list(signals)}."
+                + near_match(name, signals)
+                + f" Add it: signal=[..., {name!r}]."
+            )
     return found.facing({label: signal.direction for label, signal in signals.items()})

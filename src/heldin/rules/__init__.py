@@ -29,7 +29,7 @@ def as_rule(rule: Rule | str, patience: int | None = None) -> Rule:
                 f"rule={type(rule).__name__}(...)."
             )
         return rule
-    if rule not in NAMED:
+    if not isinstance(rule, str) or rule not in NAMED:
         raise ArgumentError(
             f"Parameter `rule` should be a rule, such as NthRise(5), or one of {', '.join(map(repr, NAMED))}. "
             f"Found `rule = {rule!r}`." + near_match(rule, NAMED)

@@ -31,8 +31,8 @@ class Combined(Rule):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The signals named."""
-        return tuple(name for name, _ in self.rules if name is not None)
+        """The signals named, here or further inside."""
+        return tuple(dict.fromkeys(n for name, rule in self.rules for n in ([name] if name else rule.names)))
 
     def facing(self, directions: Directions) -> Combined:
         """The same rules, each told which way is bad where it did not know yet."""
@@ -40,11 +40,11 @@ class Combined(Rule):
         return replace(self, rules=told)
 
     def _start(self) -> State:
-        return {"children": [rule.start() for _, rule in self.rules]}
+        return {"children": [rule.start() for _, rule in self.rules], "before": None}
 
     def _judge(self, state: State, epoch: int, value: Value) -> tuple[State, Verdict]:
         steps = [
-            rule.step(child, _pick(value, name))
+            rule.step(child, value if name is None and rule.names else _pick(value, name))
             for (name, rule), child in zip(self.rules, state["children"], strict=True)
         ]
         decisions = [decision for _, decision in steps]
@@ -55,7 +55,10 @@ class Combined(Rule):
         why = chosen.why
         if reason is None:
             why, signal = _join(decisions, [name for name, _ in self.rules]), self.rules[0][0]
-        return {"children": [child for child, _ in steps]}, Verdict(why, reason, chosen.before, signal)
+        content = [decision.before == epoch for decision in decisions]
+        before = epoch if self._all_content(content) else state["before"]
+        changes = {"children": [child for child, _ in steps], "before": before}
+        return changes, Verdict(why, reason, before, signal, chosen.value if reason and signal else None)
 
     @abstractmethod
     def _enough(self, stopped: list[bool]) -> bool:
@@ -64,6 +67,10 @@ class Combined(Rule):
     @abstractmethod
     def _choose(self, stopped: list[bool], epochs: list[int | None]) -> int:
         """The child that speaks for all."""
+
+    @abstractmethod
+    def _all_content(self, content: list[bool]) -> bool:
+        """Whether this epoch speaks for no stop, given which children find that it does."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +83,9 @@ class AnyOf(Combined):
     def _choose(self, stopped: list[bool], epochs: list[int | None]) -> int:
         return stopped.index(True) if any(stopped) else 0
 
+    def _all_content(self, content: list[bool]) -> bool:
+        return all(content)
+
 
 @dataclass(frozen=True)
 class AllOf(Combined):
@@ -86,6 +96,9 @@ class AllOf(Combined):
 
     def _choose(self, stopped: list[bool], epochs: list[int | None]) -> int:
         return max(range(len(epochs)), key=lambda child: -1 if epochs[child] is None else epochs[child] or 0)
+
+    def _all_content(self, content: list[bool]) -> bool:
+        return any(content)
 
 
 def any_of(*rules: Rule, **named: Rule) -> AnyOf:

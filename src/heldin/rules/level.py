@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from heldin.errors import require_number
-from heldin.rules.rule import SingleRule, State, Verdict
+from heldin.rules.rule import SingleRule, State, Verdict, require_direction
 from heldin.types import Direction, StopReason
 
 
@@ -25,10 +25,11 @@ class Level(SingleRule):
     """
 
     threshold: float
-    direction: Direction | None = None
+    direction: Direction | str | None = None
 
     def __post_init__(self) -> None:
         require_number("threshold", self.threshold, remedy="The evidence-based criterion stops at 0.")
+        require_direction(self.direction)
 
     def _begin(self) -> State:
         return {"before": None}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from heldin.errors import require_integer
 from heldin.rules.patience import Patience
-from heldin.rules.rule import Directions, Rule, State, Value, Verdict
+from heldin.rules.rule import Directions, Rule, State, Value, Verdict, require_direction
 from heldin.rules.smoothing import Smoothed
-from heldin.types import StopReason
+from heldin.types import Direction, StopReason
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,7 @@ class FirstMinimum(Rule):
     Args:
         window: how many values to average over.
         patience: how many values to wait for a lower mean.
+        direction: which way is bad; None takes it from the signal.
 
     Reference:
         Yuan, Feng, Liu, "Early Stopping Against Label Noise Without Validation Data", ICLR 2024.
@@ -33,24 +34,27 @@ class FirstMinimum(Rule):
 
     window: int = 3
     patience: int = 5
-    smoothed: Smoothed = field(init=False, repr=False)
+    direction: Direction | str | None = None
 
     def __post_init__(self) -> None:
         require_integer("window", self.window, at_least=1, remedy="3 is a common choice.")
         require_integer("patience", self.patience, at_least=1, remedy="5 is a common choice.")
-        object.__setattr__(self, "smoothed", Smoothed(Patience(self.patience), window=self.window))
+        require_direction(self.direction)
 
     def facing(self, directions: Directions) -> FirstMinimum:
         """The same rule, told which way is bad where it did not know yet."""
-        told = replace(self)
-        object.__setattr__(told, "smoothed", self.smoothed.facing(directions))
-        return told
+        direction = directions if isinstance(directions, Direction) else next(iter(directions.values()))
+        return replace(self, direction=direction) if self.direction is None else self
+
+    @property
+    def _smoothed(self) -> Smoothed:
+        return Smoothed(Patience(self.patience, direction=self.direction), window=self.window)
 
     def _start(self) -> State:
-        return self.smoothed._start()
+        return self._smoothed._start()
 
     def _judge(self, state: State, epoch: int, value: Value) -> tuple[State, Verdict]:
-        changes, verdict = self.smoothed._judge(state, epoch, value)
+        changes, verdict = self._smoothed._judge(state, epoch, value)
         if verdict.reason is StopReason.NO_IMPROVEMENT:
             verdict = replace(verdict, reason=StopReason.FIRST_MINIMUM)
         return changes, verdict

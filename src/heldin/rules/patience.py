@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from heldin.errors import require_integer, require_number
-from heldin.rules.rule import DEFAULT_PATIENCE, SingleRule, State, Verdict
+from heldin.rules.rule import DEFAULT_PATIENCE, SingleRule, State, Verdict, require_direction
 from heldin.types import Direction, StopReason
 
 
@@ -29,11 +29,12 @@ class Patience(SingleRule):
 
     patience: int = DEFAULT_PATIENCE
     min_delta: float = 0.0
-    direction: Direction | None = None
+    direction: Direction | str | None = None
 
     def __post_init__(self) -> None:
         require_integer("patience", self.patience, at_least=1, remedy="5 is a common choice.")
         require_number("min_delta", self.min_delta, at_least=0.0, remedy="0.0 takes every improvement.")
+        require_direction(self.direction)
 
     def _begin(self) -> State:
         return {"best": None, "waited": 0, "before": None}

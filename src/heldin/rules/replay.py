@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from heldin.rules.rule import Rule, Value
+from heldin.rules.rule import Rule, Value, require_direction
 from heldin.types import Decision, Direction
 
 
@@ -21,6 +21,7 @@ def replay(rule: Rule, values: Iterable[Value], *, direction: Direction | str | 
         >>> replay(NthRise(patience=2), [3, 1, 2, 1, 2, 3]).epoch
         4
     """
+    require_direction(direction)
     if direction is not None:
         rule = rule.facing(Direction(direction))
     state, decision = rule.start(), Decision(stop=False)

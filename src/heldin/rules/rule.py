@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeAlias, TypeVar
 
-from heldin.errors import ArgumentError
+from heldin.errors import ArgumentError, require_choice
 from heldin.types import Decision, Direction, StopReason
 
 State: TypeAlias = dict[str, Any]
@@ -37,10 +37,16 @@ class Verdict:
     reason: StopReason | None = None
     before: int | None = None
     signal: str | None = None
+    value: float | None = None  # where it is not that of the first signal
 
 
 class Rule(ABC):
     """Numbers -> decision."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The signals this rule asks for by name; none means: the deciding one, as a plain number."""
+        return ()
 
     def start(self) -> State:
         """The state before the first value."""
@@ -53,6 +59,7 @@ class Rule(ABC):
         if stopped is None:
             changes, verdict = self._judge(state, epoch, value)
             state = {**state, **changes}
+            last = last if verdict.value is None else verdict.value
             if verdict.reason is not None:
                 stopped = {**asdict(verdict), "reason": verdict.reason.value, "epoch": epoch, "value": last}
         state = {**state, "seen": epoch + 1, "stopped": stopped}
@@ -81,7 +88,7 @@ class SingleRule(Rule):
     def facing(self: AnyRule, directions: Directions) -> AnyRule:
         """The same rule, told which way is bad where it did not know yet."""
         direction = directions if isinstance(directions, Direction) else next(iter(directions.values()))
-        return self if getattr(self, "direction", None) else replace(self, direction=direction)  # type: ignore[type-var]
+        return replace(self, direction=direction) if getattr(self, "direction", None) is None else self  # type: ignore[type-var]
 
     def _start(self) -> State:
         return {"not_finite": 0, **self._begin()}
@@ -112,7 +119,7 @@ class SingleRule(Rule):
 
     @property
     def _rising(self) -> bool:
-        return getattr(self, "direction", None) is not Direction.FALLS
+        return getattr(self, "direction", None) != Direction.FALLS
 
     @property
     def _went(self) -> str:
@@ -120,6 +127,12 @@ class SingleRule(Rule):
 
     def _worse(self, value: float, than: float, by: float = 0.0) -> bool:
         return value > than + by if self._rising else value < than - by
+
+
+def require_direction(direction: object) -> None:
+    """Refuse what is neither a direction, nor the word for one, nor None."""
+    if direction is not None:
+        require_choice("direction", direction, [known.value for known in Direction])
 
 
 def single_value(value: Value) -> float:
@@ -134,4 +147,6 @@ def single_value(value: Value) -> float:
 
 def first_value(value: Value) -> float:
     """The value of the signal that comes first: the deciding one."""
+    if isinstance(value, Mapping) and not value:
+        raise ArgumentError("A rule should be given at least one value. Found an empty mapping.")
     return float(next(iter(value.values())) if isinstance(value, Mapping) else value)

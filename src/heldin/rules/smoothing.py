@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from abc import abstractmethod
 from dataclasses import dataclass, replace
 
@@ -15,6 +16,18 @@ class Wrapped(Rule):
     """A rule that passes some of what it is given, changed or not, to the rule inside."""
 
     rule: Rule
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.rule, Rule):
+            raise ArgumentError(
+                f"{type(self).__name__} takes a rule first. Found {self.rule!r}. "
+                f"Write {type(self).__name__}(NthRise(5), ...)."
+            )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The signals the rule inside asks for by name."""
+        return self.rule.names
 
     def facing(self, directions: Directions) -> Wrapped:
         """The same rule, told which way is bad where it did not know yet."""
@@ -30,8 +43,9 @@ class Wrapped(Rule):
         index = state["inner"]["seen"]
         inner, decision = self.rule.step(state["inner"], passed)
         before = epoch if decision.before == index else state["before"]
+        named = decision.signal is not None
         return {**changes, "inner": inner, "before": before}, Verdict(
-            self._describe(decision.why), decision.reason, before, decision.signal
+            self._describe(decision.why), decision.reason, before, decision.signal, decision.value if named else None
         )
 
     @abstractmethod
@@ -72,6 +86,7 @@ class Smoothed(Wrapped):
     ema: float | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if (self.window is None) == (self.ema is None):
             raise ArgumentError(
                 f"Smoothed takes either `window` or `ema`. Found `window = {self.window}`, `ema = {self.ema}`. "
@@ -97,7 +112,10 @@ class Smoothed(Wrapped):
             return {"kept": [average]}, average
         window = self.window or 1
         kept = [*kept, number][-window:]
-        return {"kept": kept}, math.fsum(kept) / window if len(kept) == window else None
+        if len(kept) < window:
+            # The rule inside has seen nothing finite yet; this value ends a row of those that were not.
+            return {"kept": kept, "inner": self.rule.start()}, None
+        return {"kept": kept}, statistics.mean(kept)  # exact: no overflow, and equal values keep their mean
 
     def _waiting(self, state: State) -> str:
         return f"has {len(state['kept'])} of the {self.window} values its mean needs"
@@ -124,6 +142,7 @@ class Warmup(Wrapped):
     n: int = 0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require_integer("n", self.n, at_least=0, remedy="0 means no warm-up.")
 
     def _begin(self) -> State:
@@ -131,6 +150,7 @@ class Warmup(Wrapped):
 
     def _pass_on(self, state: State, value: Value) -> tuple[State, Value | None]:
         if state["passed_over"] < self.n:
+            self.rule.step(self.rule.start(), value)  # what the rule inside would refuse is refused at once
             return {"passed_over": state["passed_over"] + 1}, None
         return {}, value
 
