@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from heldin import EarlyStopping
 
 matplotlib.use("Agg")
-import matplotlib.pyplot as plt  # noqa: E402  (the backend is chosen first)
+import matplotlib.pyplot as plt
 
 NUM_TRAIN, NOISE, EPOCHS = 300, 0.5, 200
 
@@ -51,20 +51,20 @@ def main(picture: Path, epochs: int) -> None:
     print(f"{NUM_TRAIN} digits, {NOISE:.0%} random labels, {sum(p.numel() for p in model.parameters()):,} parameters\n")
     print("epoch  train loss  test error  disparity")
     losses, errors = [], []
-    started, training_seconds, measuring_seconds = time.perf_counter(), 0.0, 0.0
+    training_seconds = measuring_seconds = 0.0
     for epoch in range(epochs):
+        before = time.perf_counter()
         losses.append(train_one_epoch(model, loader, optimizer))
-        trained = time.perf_counter()
-        stopped_before = stopper.decision.stop
-        decision = stopper.step(loader)  # goes on to the end only to show what would have come
-        measured = time.perf_counter()
-        training_seconds, measuring_seconds = training_seconds + trained - started, measuring_seconds + measured - trained
+        between = time.perf_counter()
+        decision = stopper.step(loader)  # a real run would break here; this one goes on to show what would have come
+        training_seconds += between - before
+        measuring_seconds += time.perf_counter() - between
         errors.append(test_error(model, x_test, y_test))
-        marker = "  <- stop" if decision.stop and not stopped_before else ""
-        if epoch % 10 == 0 or marker or epoch == epochs - 1:
+        stops_now = decision.epoch == epoch
+        if epoch % 10 == 0 or stops_now or epoch == epochs - 1:
             disparity = stopper.history[-1].values["gradient_disparity"]
+            marker = "  <- stop" if stops_now else ""
             print(f"{epoch:5d}  {losses[-1]:10.3f}  {errors[-1]:10.1%}  {disparity:9.3f}{marker}", flush=True)
-        started = time.perf_counter()
 
     print(f"\n{stopper.decision}.")
     print(conclusion(stopper, errors, measuring_seconds / (training_seconds + measuring_seconds)))

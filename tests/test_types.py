@@ -39,8 +39,8 @@ def test_they_are_frozen():
 
 
 def test_a_gram_matrix_gives_back_inner_products_and_distances():
-    # g = (1, 0) and (3, 0): mean (2, 0), centred (-1, 0) and (1, 0)
-    gram = Gram(((1.0, -1.0), (-1.0, 1.0)), (-2.0, 2.0), 4.0, num_parameters=2, split=2)
+    # g = (1, 0) and (3, 0): h = (0, 0) and (2, 0)
+    gram = Gram(((0.0, 0.0), (0.0, 4.0)), (0.0, 2.0), 1.0, num_parameters=2, split=2)
     assert [gram.inner(0, 0), gram.inner(0, 1), gram.inner(1, 1)] == [1.0, 3.0, 9.0]
     assert gram.distance(0, 1) == 2.0
     json.dumps(dataclasses.asdict(gram))

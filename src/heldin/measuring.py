@@ -15,7 +15,7 @@ from heldin.gram import gram
 from heldin.probing.losses import LossFunction, SampleLosses
 from heldin.probing.probe import Probe
 from heldin.signals import Signal, labelled
-from heldin.types import BatchGradients, Gradients, Gram
+from heldin.types import BatchGradients, Gram
 
 
 def measure(
@@ -84,11 +84,5 @@ def read(
     for need in needs.values():
         if need not in grams:
             both = gradients[need.rescale]
-            grams[need] = gram(both if need.against else first_set(both))
+            grams[need] = gram(both if need.against else both.first_set())
     return {label: signal.read(grams[needs[label]]) for label, signal in signals.items()}
-
-
-def first_set(gradients: Gradients) -> Gradients:
-    """The rows of the first set of batches alone."""
-    split = gradients.split
-    return Gradients(gradients.rows[:split], gradients.scales[:split], gradients.sizes, split)

@@ -151,9 +151,15 @@ class EarlyStopping:
         epoch = self._calls
         if epoch >= self.warmup and (epoch + 1) % self.every == 0:
             reading = self._watch.read(loader, epoch, against=against, first=not self._readings)
+            before = self._state, self._decision
             self._readings.append(reading)
-            self._decide(reading)
-            self._keeper.consider(self.model, epoch, self._worth_keeping(reading))
+            try:
+                self._decide(reading)
+                self._keeper.consider(self.model, epoch, self._worth_keeping(reading))
+            except BaseException:  # a full disk, say: this call did not happen, and can be made again
+                self._readings.pop()
+                self._state, self._decision = before
+                raise
         self._calls += 1
         return self._decision
 

@@ -54,55 +54,69 @@ class BatchGradients:
 
 @dataclass(frozen=True)
 class Gradients:
-    """The gradients of s batches at the same weights: one row a batch, kept as one tensor a parameter.
+    """The gradients of s batches at the same weights, one row a batch.
 
-    A row is never concatenated: `rows[i][k]` is the gradient of batch i for parameter k, just as autograd returned
-    it (`None` where the parameter took no part). A row is to be read as multiplied by its entry of `scales`.
+    The columns are all trainable parameters, one after the other; those on another device are in a part of their own.
+    A row is to be read as multiplied by its entry of `scales`; `matrix()` does so.
     """
 
-    rows: tuple[tuple[Tensor | None, ...], ...]  # s x number of parameter tensors
+    parts: tuple[Tensor, ...]  # each (s, d_k), the d_k add up to d
     scales: tuple[float, ...]  # (s,)
-    sizes: tuple[int, ...]  # number of values in each parameter tensor; they add up to d
     split: int  # rows before it are of the first set of batches, the rest of the second
 
     @property
     def num_batches(self) -> int:
-        """S, the number of rows."""
-        return len(self.rows)
+        """The number of rows, s."""
+        return len(self.scales)
 
     @property
     def num_parameters(self) -> int:
-        """D, the length of a row."""
-        return sum(self.sizes)
+        """The length of a row, d."""
+        return sum(part.shape[1] for part in self.parts)
+
+    def first_set(self) -> Gradients:
+        """The rows of the first set of batches alone."""
+        return Gradients(tuple(part[: self.split] for part in self.parts), self.scales[: self.split], self.split)
+
+    def matrix(self) -> Tensor:
+        """All of it as one tensor (s, d), in double precision on the CPU."""
+        import torch
+
+        rows = torch.cat([part.cpu().double() for part in self.parts], dim=1)
+        return rows * torch.tensor(self.scales, dtype=torch.float64)[:, None]
 
 
 @dataclass(frozen=True)
 class Gram:
-    """Inner products of s gradients g_1..g_s around their mean m, in double precision.
+    """Inner products of s gradients g_0, g_1, ..., kept so that distances lose nothing.
 
-    Distances are read from `centred`, where the mean is already gone and nothing cancels; inner products are put
-    together again from the three parts.
+    With h_i = g_i - g_0, distances are those between the h_i, where what all gradients share is already gone; inner
+    products are put together again from the three parts.
     """
 
-    centred: tuple[tuple[float, ...], ...]  # (s, s): <g_i - m, g_j - m>
-    with_mean: tuple[float, ...]  # (s,): <g_i - m, m>
-    mean_sq: float  # ||m||^2
+    differences: tuple[tuple[float, ...], ...]  # (s, s): <h_i, h_j>
+    with_first: tuple[float, ...]  # (s,): <g_0, h_i>
+    first_sq: float  # ||g_0||^2
     num_parameters: int  # d
     split: int  # rows before it are of the first set of batches
 
     @property
     def num_batches(self) -> int:
-        """S, the number of gradients."""
-        return len(self.centred)
+        """The number of gradients, s."""
+        return len(self.differences)
+
+    def distance_sq(self, i: int, j: int) -> float:
+        """||g_i - g_j||^2; what rounding takes below zero is zero."""
+        squared = self.differences[i][i] + self.differences[j][j] - 2.0 * self.differences[i][j]
+        return 0.0 if squared < 0.0 else squared
 
     def distance(self, i: int, j: int) -> float:
         """||g_i - g_j||."""
-        squared = self.centred[i][i] + self.centred[j][j] - 2.0 * self.centred[i][j]
-        return math.sqrt(squared) if squared > 0.0 else (0.0 if squared <= 0.0 else math.nan)
+        return math.sqrt(self.distance_sq(i, j))
 
     def inner(self, i: int, j: int) -> float:
         """<g_i, g_j>."""
-        return self.centred[i][j] + self.with_mean[i] + self.with_mean[j] + self.mean_sq
+        return self.differences[i][j] + self.with_first[i] + self.with_first[j] + self.first_sq
 
     def pairs(self) -> Iterator[tuple[int, int]]:
         """The unordered pairs i < j within the first set of batches."""

@@ -28,21 +28,13 @@ def per_sample(output, target):
     return F.cross_entropy(output, target, reduction="none")
 
 
-def matrix(gradients):
-    rows = [
-        torch.cat([part.reshape(-1) for part in row]).double() * scale
-        for row, scale in zip(gradients.rows, gradients.scales, strict=True)
-    ]
-    return torch.stack(rows)
-
-
 RESCALINGS = ["std", "std_detached", "minmax", "none", "grad_std", "pooled_std"]
 
 
 @pytest.mark.parametrize("rescale", RESCALINGS)
 def test_rows_are_the_gradients_of_plain_backward_passes(rescale):
     model, data = net(), batches()
-    found = matrix(Probe(model, per_sample).gradients(data, rescale))
+    found = Probe(model, per_sample).gradients(data, rescale).matrix()
     assert torch.allclose(found, reference.batch_gradients(model, per_sample, data, rescale), rtol=1e-4, atol=1e-6)
 
 
@@ -51,7 +43,7 @@ def test_all_rescalings_at_once_equal_each_by_itself():
     probe = Probe(model, per_sample)
     together = probe.collect(data, RESCALINGS)
     for rescale in RESCALINGS:
-        assert torch.allclose(matrix(together[rescale]), matrix(probe.gradients(data, rescale)), rtol=1e-6)
+        assert torch.allclose(together[rescale].matrix(), probe.gradients(data, rescale).matrix(), rtol=1e-6)
 
 
 def test_each_batch_goes_forward_once_for_all_rescalings():
@@ -65,7 +57,7 @@ def test_each_batch_goes_forward_once_for_all_rescalings():
 def test_sparse_gradients_are_taken_in_full():
     model = nn.Sequential(nn.Embedding(7, 3, sparse=True), nn.Flatten(), nn.Linear(6, 2))
     data = [(torch.randint(7, (5, 2)), torch.randint(2, (5,))) for _ in range(3)]
-    found = matrix(Probe(model, per_sample).gradients(data, "none"))
+    found = Probe(model, per_sample).gradients(data, "none").matrix()
     assert torch.allclose(found, reference.batch_gradients(model, per_sample, data, "none"), atol=1e-6)
 
 
@@ -82,32 +74,32 @@ def test_tied_weights_are_counted_once():
     data = batches()
     gradients = Probe(model, per_sample).gradients(data, "none")
     assert gradients.num_parameters == sum(p.numel() for p in model.parameters())
-    assert torch.allclose(matrix(gradients), reference.batch_gradients(model, per_sample, data, "none"), atol=1e-6)
+    assert torch.allclose(gradients.matrix(), reference.batch_gradients(model, per_sample, data, "none"), atol=1e-6)
 
 
 def test_dropout_is_on_in_train_mode_and_off_in_eval_mode():
     model, data = nn.Sequential(nn.Dropout(0.5), net()), batches(num=2)
     same = [data[0], data[0]]
-    on = matrix(Probe(model, per_sample, mode="train").gradients(same))
-    off = matrix(Probe(model, per_sample, mode="eval").gradients(same))
+    on = Probe(model, per_sample, mode="train").gradients(same).matrix()
+    off = Probe(model, per_sample, mode="eval").gradients(same).matrix()
     assert not torch.equal(on[0], on[1])
     assert torch.equal(off[0], off[1])
 
 
 def test_dropout_follows_from_the_seed_alone():
     model, data = nn.Sequential(nn.Dropout(0.5), net()), batches()
-    first = matrix(Probe(model, per_sample, seed=1).gradients(data))
+    first = Probe(model, per_sample, seed=1).gradients(data).matrix()
     torch.rand(17)
-    assert torch.equal(first, matrix(Probe(model, per_sample, seed=1).gradients(data)))
-    assert not torch.equal(first, matrix(Probe(model, per_sample, seed=2).gradients(data)))
+    assert torch.equal(first, Probe(model, per_sample, seed=1).gradients(data).matrix())
+    assert not torch.equal(first, Probe(model, per_sample, seed=2).gradients(data).matrix())
 
 
 def test_autocast_around_the_probe_is_left_out_unless_asked_for():
     model, data = net(), batches()
-    plain = matrix(Probe(model, per_sample).gradients(data))
+    plain = Probe(model, per_sample).gradients(data).matrix()
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert torch.equal(matrix(Probe(model, per_sample).gradients(data)), plain)
-        assert not torch.equal(matrix(Probe(model, per_sample, autocast=True).gradients(data)), plain)
+        assert torch.equal(Probe(model, per_sample).gradients(data).matrix(), plain)
+        assert not torch.equal(Probe(model, per_sample, autocast=True).gradients(data).matrix(), plain)
 
 
 def test_batches_go_where_the_model_is_whatever_their_form():

@@ -29,9 +29,8 @@ LINEAR_BATCHES = [
 
 
 def rows(vectors, split=None):
-    tensors = [torch.as_tensor(vector, dtype=torch.float64) for vector in vectors]
-    size = len(tensors[0])
-    return Gradients(tuple((t,) for t in tensors), (1.0,) * len(tensors), (size,), split or len(tensors))
+    matrix = torch.stack([torch.as_tensor(vector, dtype=torch.float64) for vector in vectors])
+    return Gradients((matrix,), (1.0,) * len(matrix), split or len(matrix))
 
 
 def linear_model():
@@ -158,14 +157,14 @@ def test_single_sample_batches_pool_their_losses_as_in_the_mrnet_experiments():
 
 def test_attached_std_is_blind_to_the_scale_of_the_losses():
     probe = heldin.Probe(linear_model(), output_itself)
-    for row in probe.gradients(LINEAR_BATCHES, "std").rows:
-        assert float(row[0].sum()) == pytest.approx(0.0, abs=1e-6)  # g . w = 0 at w = (1, 1)
+    for row in probe.gradients(LINEAR_BATCHES, "std").matrix():
+        assert float(row.sum()) == pytest.approx(0.0, abs=1e-6)  # g . w = 0 at w = (1, 1)
 
 
 def test_minmax_of_three_losses_as_worked_out_by_hand():
     batch = (torch.tensor([[1.0, 0.0], [0.0, 2.0], [2.0, 2.0]]), torch.zeros(3))
-    (row,) = heldin.Probe(linear_model(), output_itself).gradients([batch], "minmax").rows
-    assert row[0].tolist()[0] == pytest.approx([-4 / 27, 4 / 27])
+    (row,) = heldin.Probe(linear_model(), output_itself).gradients([batch], "minmax").matrix()
+    assert row.tolist() == pytest.approx([-4 / 27, 4 / 27])
 
 
 vectors = st.lists(st.lists(st.floats(-1e6, 1e6, width=32), min_size=4, max_size=4), min_size=2, max_size=6)

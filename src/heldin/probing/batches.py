@@ -8,7 +8,7 @@ randomness of training stay what they were, also in the middle of an epoch.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -22,6 +22,7 @@ from torch.utils.data import (
     SequentialSampler,
     SubsetRandomSampler,
 )
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from heldin.errors import BatchesError
 from heldin.probing.randomness import generators_in, own_randomness
@@ -41,7 +42,7 @@ def draw(source: Iterable[Any], num_batches: int, *, seed: int) -> list[Any]:
     Raises:
         BatchesError: `source` is no iterable of batches, is empty, or can be iterated only once.
     """
-    with own_randomness(seed, source):
+    with own_randomness(seed, source), torch.inference_mode(False):
         batches = _draw(source, num_batches, torch.Generator().manual_seed(seed))
     if not batches:
         raise BatchesError("The loader should give at least 2 batches. Found none: it is empty. Check the dataset.")
@@ -55,7 +56,8 @@ def _draw(source: Iterable[Any], num: int, generator: torch.Generator) -> list[A
         if isinstance(source.dataset, IterableDataset):
             _refuse_one_shot(source.dataset)
             return list(islice(_twin(source, generator), num))
-        return list(_loader_over(source, _choose_indices(source, num, generator), generator))
+        indices = _choose_indices(source, num, generator)
+        return list(_loader_over(source, indices, generator)) if indices else []
     if isinstance(source, (torch.Tensor, Dataset, str, bytes, dict)) or not isinstance(source, Iterable):
         raise BatchesError(
             f"Batches should come from a DataLoader, a list of batches or another iterable of batches. "
@@ -64,12 +66,12 @@ def _draw(source: Iterable[Any], num: int, generator: torch.Generator) -> list[A
     if isinstance(source, Sequence):
         return [source[i] for i in torch.randperm(len(source), generator=generator)[:num].tolist()]
     _refuse_one_shot(source)
-    return list(islice(source, num))
+    return list(islice(_copied(source, generator), num))
 
 
 def _refuse_one_shot(source: Iterable[Any]) -> None:
-    first = iter(source)
-    if first is source or first is iter(source):
+    holds_a_stream = any(isinstance(value, Iterator) for value in getattr(source, "__dict__", {}).values())
+    if isinstance(source, Iterator) or holds_a_stream or _same_twice(source):
         raise BatchesError(
             f"Batches should come from something that can be iterated again and again. Found a "
             f"{type(source).__name__} that can be read once; measuring would take batches away from training. "
@@ -77,10 +79,30 @@ def _refuse_one_shot(source: Iterable[Any]) -> None:
         )
 
 
-def _twin(loader: DataLoader[Any], generator: torch.Generator) -> DataLoader[Any]:
-    """A copy of the loader that shares its dataset but neither its workers nor its generator."""
+def _same_twice(source: Iterable[Any]) -> bool:
+    own = copy.copy(source)  # asking may count as a pass
+    return iter(own) is iter(own)
+
+
+def _copied(source: Any, generator: torch.Generator) -> Any:
+    """A copy whose passes are not counted on the original; a loader it holds has a twin."""
+    own = copy.copy(source)
+    for name, value in getattr(own, "__dict__", {}).items():
+        if isinstance(value, DataLoader):
+            vars(own)[name] = _twin(value, generator)
+    return own
+
+
+def _twin(loader: DataLoader[Any], generator: torch.Generator | None) -> DataLoader[Any]:
+    """A copy of the loader with workers, samplers and iterators of its own, over the same data."""
     twin = copy.copy(loader)
-    vars(twin).update(_iterator=None, persistent_workers=False, generator=generator)
+    samplers = _own_samplers((loader.sampler, loader.batch_sampler), loader.dataset)
+    dataset = copy.copy(loader.dataset) if isinstance(loader.dataset, IterableDataset) else loader.dataset
+    own = {"sampler": samplers[0], "batch_sampler": samplers[1], "dataset": dataset, "generator": generator}
+    vars(twin).update(own, _iterator=None, persistent_workers=False)
+    for name, value in vars(loader).items():
+        if isinstance(value, _BaseDataLoaderIter) and name != "_iterator":  # a loader that keeps one for good
+            vars(twin)[name] = DataLoader.__iter__(twin)
     return twin
 
 
@@ -138,26 +160,35 @@ def _split(population: Sequence[int], sampler: BatchSampler, num: int, generator
 
 def _indices_of_an_epoch(sampler: Any, dataset: object, num: int, generator: torch.Generator) -> list[Any]:
     """All that a copy of `sampler` yields in one epoch, or `num` of it where it has no length."""
-    shared = [
-        dataset,
-        getattr(sampler, "data_source", None),
-        getattr(getattr(sampler, "sampler", None), "data_source", None),
-    ]
-    try:
-        own = copy.deepcopy(sampler, {id(thing): thing for thing in shared if thing is not None})
-    except Exception as error:
-        raise BatchesError(
-            f"The loader's sampler should be copyable, so that drawing leaves it as it is. Found a "
-            f"{type(sampler).__name__} that is not ({error}). Pass a list of batches, or a loader with another sampler."
-        ) from error
+    (own,) = _own_samplers((sampler,), dataset)
     for found in generators_in([own]):
         if isinstance(found, torch.Generator):
             found.set_state(generator.get_state())
-    return list(own) if hasattr(own, "__len__") else list(islice(own, num))
+    try:
+        length = len(own)
+    except (TypeError, NotImplementedError):  # a BatchSampler has a length only if its sampler does
+        length = num
+    return list(islice(own, length))
+
+
+def _own_samplers(samplers: tuple[Any, ...], dataset: object) -> tuple[Any, ...]:
+    """Copies that move on in place of `samplers`, sharing the data."""
+    inner = [getattr(sampler, "sampler", None) for sampler in samplers]
+    shared = [dataset, *(getattr(sampler, "data_source", None) for sampler in (*samplers, *inner))]
+    try:
+        return copy.deepcopy(samplers, {id(thing): thing for thing in shared if thing is not None})
+    except Exception as error:
+        kinds = " or ".join(type(sampler).__name__ for sampler in samplers if sampler is not None)
+        raise BatchesError(
+            f"The loader's sampler should be copyable, so that drawing leaves it as it is. Found a {kinds} that is not "
+            f"({error}). Pass a list of batches, or a loader with another sampler."
+        ) from error
 
 
 def listed(batches: Iterable[Any], name: str) -> list[Any]:
     """Batches handed over as they are to be used."""
+    if isinstance(batches, DataLoader):
+        return list(_twin(batches, batches.generator))
     if isinstance(batches, (torch.Tensor, dict, str)) or not isinstance(batches, Iterable):
         raise BatchesError(
             f"Parameter `{name}` should be an iterable of batches. Found a {type(batches).__name__}. "

@@ -14,16 +14,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from heldin.errors import ArgumentError, BatchesError, HeldinWarning, LossError, require_choice
+from heldin.errors import ArgumentError, BatchesError, HeldinWarning, require_choice
 from heldin.probing.batches import listed, moved
 from heldin.probing.losses import LossFunction, SampleLosses, sample_losses_from
 from heldin.probing.randomness import own_randomness
 from heldin.probing.rescaling import DIFFERENTIATED, DIVIDED, divisor, pooled_std, unusable
+from heldin.probing.rows import Rows
 from heldin.probing.trace import plain_execution, untouched
 from heldin.types import RESCALINGS, Gradients
 
 MODES = ("train", "eval")
-Row = tuple[Tensor | None, ...]
+PLAIN = "plain"
 
 
 class Probe:
@@ -45,8 +46,8 @@ class Probe:
         >>> model = torch.nn.Linear(2, 1, bias=False)
         >>> _ = torch.nn.init.ones_(model.weight)
         >>> probe = Probe(model, lambda output, target: output.squeeze(1))
-        >>> [row[0].tolist() for row in probe.gradients(batches, "none").rows]
-        [[[0.5, 1.5]]]
+        >>> probe.gradients(batches, "none").matrix().tolist()
+        [[0.5, 1.5]]
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class Probe:
         self.mode = mode
         self.autocast = autocast
         self.seed = seed
-        self._losses = sample_losses_from(loss_fn, sample_losses)
+        sample_losses_from(loss_fn, sample_losses)  # refuses what cannot serve
         self._warned: set[str] = set()
         self.parameters()
 
@@ -124,63 +125,56 @@ class Probe:
             pooled = None if pool is None else listed(pool, "pool")
         if len(first) < at_least or (against is not None and not second):
             raise BatchesError(_too_few(wanted[0], len(first), len(second), at_least, []))
-        models = [module for module in (self.model, self.loss_fn) if isinstance(module, nn.Module)]
+        self._losses = sample_losses_from(self.loss_fn, self.sample_losses)  # the loss as it is by now
         devices = {parameter.device for parameter in parameters}
+        modules = [thing for thing in (self.model, self.loss_fn, self.sample_losses) if isinstance(thing, nn.Module)]
+        holders = [self.loss_fn, self.sample_losses, *(m for module in modules for m in module.modules())]
+        rows = {name: Rows(parameters, len(first) + len(second)) for name in _backward_passes(wanted)}
         with (
-            own_randomness(self.seed if seed is None else seed, *(m for model in models for m in model.modules())),
-            untouched(*models, mode=self.mode),
+            own_randomness(self.seed if seed is None else seed, *holders),
             plain_execution(device_types={device.type for device in devices}, autocast=self.autocast),
+            untouched(*modules, mode=self.mode),
         ):
-            shots = [self._shoot(moved(batch, devices), wanted, parameters) for batch in [*first, *second]]
+            shots = [self._shoot(moved(batch, devices), wanted, rows) for batch in [*first, *second]]
             if "pooled_std" in wanted:
-                losses = [shot.losses for shot in shots[: len(first)]]
+                singles = [shot.losses for shot in shots[: len(first)]]
                 if pooled is not None:
-                    losses = [
-                        self._losses(self.model, moved(batch, devices)).detach().cpu().double() for batch in pooled
-                    ]
-                spread = pooled_std(losses)
+                    singles = [self._losses(self.model, moved(batch, devices)).detach().cpu() for batch in pooled]
+                spread = pooled_std(singles)
                 for shot in shots:
                     shot.divide("pooled_std", spread, "all the pooled losses are equal")
-        return {name: self._assemble(name, shots, len(first), parameters, at_least) for name in wanted}
+        return {name: self._assemble(name, shots, len(first), rows[_backward_pass(name)], at_least) for name in wanted}
 
-    def _shoot(self, batch: Any, wanted: list[str], parameters: list[nn.Parameter]) -> _Shot:
+    def _shoot(self, batch: Any, wanted: list[str], rows: dict[str, Rows]) -> _Shot:
         """One forward pass, and a backward pass for each way of re-scaling that needs its own."""
         losses = self._losses(self.model, batch)
         shot = _Shot(losses.detach().cpu().double())
         shot.problems = {name: problem for name in wanted if (problem := unusable(losses, name)) is not None}
-        targets = {
-            name: DIFFERENTIATED[name] for name in wanted if name in DIFFERENTIATED and name not in shot.problems
-        }
-        divided = [name for name in wanted if name in DIVIDED and name not in shot.problems]
-        if divided:
-            targets["plain"] = torch.mean
-        last = len(targets) - 1
-        for number, (name, value) in enumerate(targets.items()):
-            row = _gradient(value(losses), parameters, keep_graph=number < last)
-            for user in divided if name == "plain" else [name]:
-                shot.rows[user] = row
-        for name in divided:
-            shot.divide(name, divisor(name, shot.losses, shot.rows[name]), "its gradient has no spread")
+        usable = [name for name in wanted if name not in shot.problems]
+        passes = _backward_passes(usable)
+        for name in passes:
+            value = DIFFERENTIATED.get(name, torch.mean)(losses)
+            shot.rows[name] = rows[name].add(value, keep_graph=name != passes[-1])
+        for name in usable:
+            if name in DIVIDED:
+                row = rows[PLAIN].row(shot.rows[PLAIN])
+                shot.divide(name, divisor(name, shot.losses, row), "its gradient has no spread")
         return shot
 
-    def _assemble(
-        self, name: str, shots: list[_Shot], split: int, parameters: list[nn.Parameter], at_least: int
-    ) -> Gradients:
+    def _assemble(self, name: str, shots: list[_Shot], split: int, rows: Rows, at_least: int) -> Gradients:
         """The usable rows of one re-scaling; the others are named once and left out."""
         problems = [shot.problems[name] for shot in shots if name in shot.problems]
-        first, second = (
-            [shot for shot in part if name not in shot.problems] for part in (shots[:split], shots[split:])
-        )
+        first, second = ([s for s in part if name not in s.problems] for part in (shots[:split], shots[split:]))
         if len(first) < at_least or (len(shots) > split and not second):
             raise BatchesError(_too_few(name, len(first), len(second), at_least, problems))
         if problems and name not in self._warned:
             self._warned.add(name)
             skipped = f"{len(problems)} of {len(shots)} batches skipped with rescale={name!r}"
             warnings.warn(f"{skipped}: {problems[0]}. This is said once.", HeldinWarning, stacklevel=5)
+        kept = [*first, *second]
         return Gradients(
-            rows=tuple(shot.rows[name] for shot in [*first, *second]),
-            scales=tuple(shot.scales.get(name, 1.0) for shot in [*first, *second]),
-            sizes=tuple(parameter.numel() for parameter in parameters),
+            parts=rows.select([shot.rows[_backward_pass(name)] for shot in kept]),
+            scales=tuple(shot.scales.get(name, 1.0) for shot in kept),
             split=len(first),
         )
 
@@ -190,9 +184,9 @@ class _Shot:
     """What one batch gave: its losses, and for each re-scaling a row and its scale, or the problem with it."""
 
     losses: Tensor  # (m,)
-    rows: dict[str, Row] = field(default_factory=dict)
-    scales: dict[str, float] = field(default_factory=dict)
-    problems: dict[str, str] = field(default_factory=dict)
+    rows: dict[str, int] = field(default_factory=dict)  # by backward pass
+    scales: dict[str, float] = field(default_factory=dict)  # by re-scaling
+    problems: dict[str, str] = field(default_factory=dict)  # by re-scaling
 
     def divide(self, name: str, by: float, problem: str) -> None:
         """Divide the row of this re-scaling; a division by zero is the batch's problem."""
@@ -202,14 +196,13 @@ class _Shot:
             self.scales[name] = 1.0 / by
 
 
-def _gradient(value: Tensor, parameters: list[nn.Parameter], *, keep_graph: bool) -> Row:
-    row = torch.autograd.grad(value, parameters, retain_graph=keep_graph, allow_unused=True)
-    if all(part is None for part in row):
-        raise LossError(
-            "The loss should depend on the model's parameters. Found one in which no trainable parameter takes part. "
-            "Check that the loss is computed from this model's output."
-        )
-    return tuple(part if part is None or part.layout is torch.strided else part.to_dense() for part in row)
+def _backward_pass(rescale: str) -> str:
+    return rescale if rescale in DIFFERENTIATED else PLAIN
+
+
+def _backward_passes(rescalings: Iterable[str]) -> list[str]:
+    """The backward passes that serve these re-scalings: one for all that divide the plain gradient."""
+    return list(dict.fromkeys(_backward_pass(rescale) for rescale in rescalings))
 
 
 def _too_few(name: str, first: int, second: int, at_least: int, problems: list[str]) -> str:

@@ -2,7 +2,7 @@
 
 What is drawn inside is a function of the seed alone, and what is drawn afterwards is what would have been drawn
 without us. Covered are the global streams (Python, NumPy, torch on the CPU and on every device in use) and the
-generators that data loaders, samplers, datasets and modules hold as attributes.
+generators that data loaders, samplers, datasets and modules hold, in attributes, containers, closures.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import random
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 
 SMALL = 64  # containers with more entries hold data, not generators
-DEPTH = 6
+DEPTH = 10  # loader, subset, dataset, transforms, a list of them, one of them, its function, its generator
 
 
 def seed_for(seed: int, *place: int | str) -> int:
@@ -34,40 +34,56 @@ def own_randomness(seed: int | None, *holders: object) -> Iterator[None]:
 
     With `seed=None` the streams go on from where they are.
     """
-    undo = [*_global_streams(seed), *(_own(generator, seed) for generator in generators_in(holders))]
-    try:
+    with ExitStack() as undo:  # last taken, first put back: a stream may be met twice, global and held
+        for restore in _global_streams(seed):
+            undo.callback(restore)
+        for generator in generators_in(holders):
+            undo.callback(_own(generator, seed))
         yield
-    finally:
-        for restore in undo:
-            restore()
 
 
 def generators_in(holders: Iterable[object]) -> list[Any]:
-    """The random generators reachable from `holders` through attributes and small containers."""
+    """The random generators reachable from `holders` through attributes, small containers and closures."""
     found: list[Any] = []
     seen: set[int] = set()
     frontier: list[Any] = list(holders)
     for _ in range(DEPTH):
         children: list[Any] = []
         for holder in frontier:
-            if id(holder) in seen or isinstance(holder, _OPAQUE):
+            if isinstance(holder, _OPAQUE) or id(holder) in seen:
                 continue
             seen.add(id(holder))
             if _is_generator(holder):
                 found.append(holder)
-            elif isinstance(holder, (list, tuple, set, dict)):
-                if len(holder) <= SMALL:
-                    children.extend(holder.values() if isinstance(holder, dict) else holder)
-            elif hasattr(holder, "__dict__"):
-                children.extend(vars(holder).values())
+            else:
+                children.extend(_held_by(holder))
         frontier = children
     return found
 
 
-_OPAQUE = (
-    type(None), bool, int, float, str, bytes, type, torch.Tensor,
-    types.FunctionType, types.BuiltinFunctionType, types.ModuleType,
-)  # fmt: skip
+_OPAQUE = (type(None), bool, int, float, str, bytes, type, torch.Tensor, types.BuiltinFunctionType, types.ModuleType)
+
+
+def _held_by(holder: Any) -> Iterable[Any]:
+    if isinstance(holder, dict):
+        return holder.values() if len(holder) <= SMALL else ()
+    if isinstance(holder, (list, tuple, set)):
+        return holder if len(holder) <= SMALL else ()
+    if isinstance(holder, types.FunctionType):
+        cells = [cell.cell_contents for cell in holder.__closure__ or () if _is_filled(cell)]
+        return [*cells, *(holder.__defaults__ or ()), *(holder.__kwdefaults__ or {}).values()]
+    if isinstance(holder, types.MethodType):
+        return [holder.__self__, holder.__func__]
+    if isinstance(holder, functools.partial):
+        return [holder.func, *holder.args, *holder.keywords.values()]
+    return getattr(holder, "__dict__", {}).values()
+
+
+def _is_filled(cell: types.CellType) -> bool:
+    try:
+        return cell.cell_contents is not None
+    except ValueError:
+        return False
 
 
 def _is_generator(candidate: object) -> bool:
@@ -75,7 +91,7 @@ def _is_generator(candidate: object) -> bool:
     known: tuple[type, ...] = (torch.Generator, random.Random)
     if numpy is not None:
         known += (numpy.random.Generator, numpy.random.RandomState)
-    return isinstance(candidate, known)
+    return isinstance(candidate, known) and not isinstance(candidate, random.SystemRandom)  # which has no state
 
 
 def _global_streams(seed: int | None) -> Iterator[Callable[[], object]]:
@@ -100,19 +116,23 @@ def _global_streams(seed: int | None) -> Iterator[Callable[[], object]]:
 
 def _own(generator: Any, seed: int | None) -> Callable[[], object]:
     """Seed one generator; the function that puts its state back."""
-    if hasattr(generator, "bit_generator"):  # numpy.random.Generator
+    state: Any
+    put: Callable[[Any], object]
+    if isinstance(generator, torch.Generator):
+        state, put = generator.get_state(), generator.set_state
+        if seed is not None:
+            generator.manual_seed(seed)
+    elif hasattr(generator, "getstate"):  # random, random.Random
+        state, put = generator.getstate(), generator.setstate
+        if seed is not None:
+            generator.seed(seed)
+    elif hasattr(generator, "bit_generator"):  # numpy.random.Generator
         bits = generator.bit_generator
-        before = bits.state
+        state, put = bits.state, functools.partial(setattr, bits, "state")
         if seed is not None:
             bits.state = type(bits)(seed).state
-        return lambda: setattr(bits, "state", before)
-    if hasattr(generator, "getstate"):  # random, random.Random
-        get, put, sow = generator.getstate, generator.setstate, generator.seed
-    elif isinstance(generator, torch.Generator):
-        get, put, sow = generator.get_state, generator.set_state, generator.manual_seed
-    else:  # numpy.random.RandomState, which takes 32 bits
-        get, put, sow = generator.get_state, generator.set_state, lambda seed: generator.seed(seed % 2**32)
-    state = get()
-    if seed is not None:
-        sow(seed)
-    return lambda: put(state)
+    else:  # numpy.random.RandomState, over any bit generator
+        state, put = generator.get_state(legacy=False), generator.set_state
+        if seed is not None:
+            put({**type(generator._bit_generator)(seed).state, "has_gauss": 0, "gauss": 0.0})
+    return functools.partial(put, state)

@@ -38,12 +38,12 @@ def unusable(losses: Tensor, rescale: str) -> str | None:
     return None
 
 
-def divisor(rescale: str, losses: Tensor, row: Sequence[Tensor | None]) -> float:
+def divisor(rescale: str, losses: Tensor, row: Sequence[Tensor]) -> float:
     """What the plain gradient `row` of a batch with these losses is divided by; 0 where that is undefined."""
     if rescale == "std_detached":
-        return float(losses.std()) if losses.numel() > 1 else 0.0
+        return float(losses.std())
     if rescale == "grad_std":
-        return std_of_components([part for part in row if part is not None])
+        return std_of_components(row)
     return 1.0  # "none"; "pooled_std" waits until all losses are known
 
 

@@ -1,20 +1,26 @@
 """Leaving no trace on a model.
 
 Inside `untouched` a model may be run forward and backward; afterwards every module has its flags, buffers, hooks and
-plain attributes back, as the very objects they were. Buffers are not copied back: for the time being the model works
-on copies, so the originals are never written. Gradients are taken with `torch.autograd.grad`, which leaves `.grad`
-alone; the hooks a user hung on gradients (of parameters or of modules) do not run, because they belong to training.
+attributes back, as the very objects they were. Nothing is copied back: for the time being the modules work on copies
+of their buffers and of what else they could change in place, so the originals are never written. Gradients are taken
+with `torch.autograd.grad`, which leaves `.grad` alone; the hooks a user hung on gradients (of parameters or of
+modules) do not run, because they belong to training.
 """
 
 from __future__ import annotations
 
+import copy
 import sys
-from collections import OrderedDict
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules import module as torch_module
+
+CONTAINERS = (list, dict, set, OrderedDict, defaultdict, deque, Counter)
 
 
 @contextmanager
@@ -22,28 +28,21 @@ def untouched(*models: nn.Module, mode: str) -> Iterator[None]:
     """Whatever is done to `models` inside is undone, also when it raises. `mode` is `"train"` or `"eval"`."""
     modules = list(dict.fromkeys(module for model in models for module in model.modules()))
     parameters = list(dict.fromkeys(p for model in models for p in model.parameters()))
-    attributes = [dict(vars(module)) for module in modules]
-    hooks = [parameter._backward_hooks for parameter in parameters]
-    renormed = [(weight, weight.detach().clone()) for weight in _written_by_forward(modules)]
-    try:
+    with ExitStack() as undo:
         for parameter in parameters:
+            undo.callback(_put_back, parameter, parameter._backward_hooks, parameter.requires_grad)
             parameter._backward_hooks = None
-        _lend_copies_of_buffers(modules)
+        for weight in _written_by_forward(modules):
+            undo.callback(_write, weight, weight.detach().clone())
+        for hooks in (torch_module._global_backward_hooks, torch_module._global_backward_pre_hooks):
+            undo.callback(hooks.update, dict(hooks))
+            hooks.clear()
         for module in modules:
-            vars(module)["_backward_hooks"] = OrderedDict()
-            vars(module)["_backward_pre_hooks"] = OrderedDict()
+            undo.callback(_refill, vars(module), dict(vars(module)))
+        _lend_copies(modules)
         for model in models:
             _set_mode(model, mode)
         yield
-    finally:
-        for module, saved in zip(modules, attributes, strict=True):
-            vars(module).clear()
-            vars(module).update(saved)
-        for parameter, saved_hooks in zip(parameters, hooks, strict=True):
-            parameter._backward_hooks = saved_hooks
-        with torch.no_grad():
-            for weight, copy in renormed:
-                weight.copy_(copy)
 
 
 @contextmanager
@@ -72,19 +71,43 @@ def _set_mode(model: nn.Module, mode: str) -> None:
         model.train()
 
 
-def _lend_copies_of_buffers(modules: list[nn.Module]) -> None:
-    copies: dict[int, Tensor] = {}  # a buffer registered twice stays one buffer
+def _lend_copies(modules: list[nn.Module]) -> None:
+    """Let modules work on copies of their buffers, and of the tensors and containers among their attributes."""
+    copies: dict[int, Any] = {}  # what is held twice stays one thing
 
-    def copy_of(buffer: Tensor | None) -> Tensor | None:
-        if buffer is None:
-            return None
-        return copies.setdefault(id(buffer), buffer.detach().clone())
+    def copy_of(value: Any) -> Any:
+        if id(value) not in copies:
+            if type(value) in CONTAINERS:
+                copies[id(value)] = copy.copy(value)
+            elif isinstance(value, Tensor) and not value.requires_grad:
+                copies[id(value)] = value.detach().clone()
+            else:
+                return value
+        return copies[id(value)]
 
     for module in modules:
-        vars(module)["_buffers"] = {name: copy_of(buffer) for name, buffer in module._buffers.items()}
+        attributes = vars(module)
+        attributes.update({name: copy_of(value) for name, value in attributes.items()})
+        attributes["_buffers"] = {name: copy_of(buffer) for name, buffer in module._buffers.items()}
+        attributes.update(_backward_hooks=OrderedDict(), _backward_pre_hooks=OrderedDict())
 
 
 def _written_by_forward(modules: list[nn.Module]) -> list[Tensor]:
     """Weights that a forward pass writes to: embeddings with `max_norm` renormalise their rows in place."""
     embeddings = (m for m in modules if isinstance(m, (nn.Embedding, nn.EmbeddingBag)) and m.max_norm is not None)
     return list(dict.fromkeys(embedding.weight for embedding in embeddings))
+
+
+def _put_back(parameter: nn.Parameter, hooks: Any, requires_grad: bool) -> None:
+    parameter._backward_hooks = hooks
+    parameter.requires_grad_(requires_grad)
+
+
+def _refill(attributes: dict[str, Any], saved: dict[str, Any]) -> None:
+    attributes.clear()
+    attributes.update(saved)
+
+
+@torch.no_grad()
+def _write(weight: Tensor, saved: Tensor) -> None:
+    weight.copy_(saved)
