@@ -26,7 +26,8 @@ def gram(gradients: Gradients) -> Gram:
     """
     total = torch.zeros(gradients.num_batches, gradients.num_batches, dtype=torch.float64)
     for part in gradients.parts:
-        total += _products(part, gradients.scales)
+        with torch.autocast(part.device.type, enabled=False):
+            total += _products(part, gradients.scales)
     values = total.tolist()
     first, *rest = ([0.0, *row[1:]] for row in values)
     return Gram(

@@ -80,17 +80,24 @@ def _refuse_one_shot(source: Iterable[Any]) -> None:
 
 
 def _same_twice(source: Iterable[Any]) -> bool:
-    own = copy.copy(source)  # asking may count as a pass
+    own = _shallow(source)  # asking may count as a pass
     return iter(own) is iter(own)
 
 
 def _copied(source: Any, generator: torch.Generator) -> Any:
     """A copy whose passes are not counted on the original; a loader it holds has a twin."""
-    own = copy.copy(source)
+    own = _shallow(source)
     for name, value in getattr(own, "__dict__", {}).items():
         if isinstance(value, DataLoader):
             vars(own)[name] = _twin(value, generator)
     return own
+
+
+def _shallow(source: Any) -> Any:
+    try:
+        return copy.copy(source)
+    except TypeError:  # cannot be copied: a view, a wrapped C object
+        return source
 
 
 def _twin(loader: DataLoader[Any], generator: torch.Generator | None) -> DataLoader[Any]:

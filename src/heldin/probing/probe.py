@@ -69,7 +69,7 @@ class Probe:
         self.mode = mode
         self.autocast = autocast
         self.seed = seed
-        sample_losses_from(loss_fn, sample_losses)  # refuses what cannot serve
+        self._losses = sample_losses_from(loss_fn, sample_losses)  # refuses what cannot serve
         self._warned: set[str] = set()
         self.parameters()
 
@@ -125,16 +125,16 @@ class Probe:
             pooled = None if pool is None else listed(pool, "pool")
         if len(first) < at_least or (against is not None and not second):
             raise BatchesError(_too_few(wanted[0], len(first), len(second), at_least, []))
-        self._losses = sample_losses_from(self.loss_fn, self.sample_losses)  # the loss as it is by now
         devices = {parameter.device for parameter in parameters}
         modules = [thing for thing in (self.model, self.loss_fn, self.sample_losses) if isinstance(thing, nn.Module)]
         holders = [self.loss_fn, self.sample_losses, *(m for module in modules for m in module.modules())]
-        rows = {name: Rows(parameters, len(first) + len(second)) for name in _backward_passes(wanted)}
         with (
             own_randomness(self.seed if seed is None else seed, *holders),
             plain_execution(device_types={device.type for device in devices}, autocast=self.autocast),
             untouched(*modules, mode=self.mode),
         ):
+            self._losses = sample_losses_from(self.loss_fn, self.sample_losses)  # the loss as it is by now
+            rows = {name: Rows(parameters, len(first) + len(second)) for name in _backward_passes(wanted)}
             shots = [self._shoot(moved(batch, devices), wanted, rows) for batch in [*first, *second]]
             if "pooled_std" in wanted:
                 singles = [shot.losses for shot in shots[: len(first)]]

@@ -1,0 +1,36 @@
+"""Fully connected networks: the paper's smallest family, for MNIST and CIFAR-10 alike."""
+
+from torch import nn
+
+from heldin.errors import require_integer
+
+
+def fully_connected(input_size: int, num_classes: int, *, depth: int = 4, width: int = 500) -> nn.Sequential:
+    """Build a fully connected network with ReLU: `depth` hidden layers, then one linear layer.
+
+    Args:
+        input_size: Numbers in one sample once it is flattened: 784 for MNIST.
+        num_classes: How many logits come out.
+        depth: How many hidden layers; the output layer is not counted.
+        width: Units in each hidden layer.
+
+    Returns:
+        A network from `(m, ...)` samples of `input_size` numbers each to `(m, num_classes)` logits.
+
+    Raises:
+        ArgumentError: If an argument is not a positive integer.
+
+    Example:
+        >>> network = fully_connected(784, 10)
+        >>> sum(p.numel() for p in network.parameters())
+        1149010
+    """
+    require_integer("input_size", input_size, at_least=1, remedy="Pass the size of one flattened sample.")
+    require_integer("num_classes", num_classes, at_least=1, remedy="Pass the number of classes.")
+    require_integer("depth", depth, at_least=1, remedy="Pass 1 for a single hidden layer.")
+    require_integer("width", width, at_least=1, remedy="Pass the units of a hidden layer.")
+    layers: list[nn.Module] = [nn.Flatten()]  # (m, input_size)
+    for layer in range(depth):
+        layers += [nn.Linear(width if layer else input_size, width), nn.ReLU()]  # (m, width)
+    layers.append(nn.Linear(width, num_classes))  # (m, num_classes)
+    return nn.Sequential(*layers)
