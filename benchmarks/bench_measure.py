@@ -89,11 +89,13 @@ def main() -> None:
         name, how = arguments.peak_memory
         print(peak_memory(next(case for case in CASES if case.name == name), measured=how == "measured"))
         return
-    header = {
+    header: dict[str, Any] = {
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
         "cpus": os.cpu_count(),
-        "load_before": round(os.getloadavg()[0], 2),  # near 0 on an idle machine; ratios taken above 1 are doubtful
+        "load_before": round(
+            os.getloadavg()[0], 2
+        ),  # near 0, and `load_after` no more than the threads: a quiet machine
         "batch_size": BATCH_SIZE,
         "num_batches": NUM_BATCHES,
         "num_repeats": {case.name: case.num_repeats for case in CASES if case.num_repeats},
@@ -106,6 +108,7 @@ def main() -> None:
             for found in look(case, quick=arguments.quick):
                 print(line(found), flush=True)
                 rows.append(found)
+    header["load_after"] = round(os.getloadavg()[0], 2)
     if not arguments.quick:
         RESULTS.parent.mkdir(exist_ok=True)
         RESULTS.write_text(json.dumps({"header": header, "rows": rows}, indent=1) + "\n")

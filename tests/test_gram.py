@@ -39,6 +39,18 @@ def test_inner_products_and_distances_at_any_size(size, dtype, rel):
     assert found.num_parameters == size
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_relative_rows_give_the_same_as_plain_ones(dtype):
+    matrix = torch.randn(4, CHUNK + 700, dtype=dtype)
+    relative = matrix.clone()
+    relative[1:] -= relative[0].clone()
+    for scales in ((1.0,) * 4, (1.0, 2.0, 0.5, 3.0)):
+        plain = gram(Gradients((matrix,), scales, 4))
+        found = gram(Gradients((relative,), scales, 4, relative=True))
+        assert torch.allclose(inner_products(found), inner_products(plain), rtol=1e-4, atol=1e-2)
+        assert found.distance(1, 2) == pytest.approx(plain.distance(1, 2), rel=1e-5)
+
+
 def test_parts_add_up():
     matrix = torch.randn(3, 100)
     whole = gram(gradients(matrix))

@@ -51,6 +51,7 @@ class Run:
     loader: Iterable[Any]
     loss_fn: Callable[[Tensor, Tensor], Tensor] = field(default_factory=nn.CrossEntropyLoss)
     optimizer: torch.optim.Optimizer | None = None
+    accumulate: int = 1
     options: dict[str, Any] = field(default_factory=dict)
     watched: dict[str, Any] = field(default_factory=dict)
 
@@ -112,7 +113,7 @@ def objects(run: Run) -> dict[str, int]:
 def frozen(thing: Any) -> Any:
     """A copy that later changes do not reach, of things that can be compared."""
     if isinstance(thing, Tensor):
-        return thing.detach().to_dense().clone() if thing.layout is torch.strided else thing.detach().to_dense()
+        return thing.detach().to_dense().clone()
     if isinstance(thing, np.ndarray):
         return thing.copy()
     if isinstance(thing, Mapping):
@@ -182,14 +183,16 @@ def trained(start: Callable[[], Run], measurement: Measurement | None) -> dict[s
     for epoch in range(EPOCHS):
         for number, (x, y) in enumerate(run.loader):
             run.watched["batches"].append((x.clone(), y.clone()))
-            run.optimizer.zero_grad()
+            if number % run.accumulate == 0:
+                run.optimizer.zero_grad()
             loss = run.loss_fn(run.model(x), y).mean()
             if measurement is not None and (epoch, number) == AFTER_FORWARD:
                 take(measurement, run, stopper)
             loss.backward()
             if measurement is not None and (epoch, number) == AFTER_BACKWARD:
                 take(measurement, run, stopper)
-            run.optimizer.step()
+            if (number + 1) % run.accumulate == 0:
+                run.optimizer.step()
         if measurement is not None:
             take(measurement, run, stopper)
     return everything(run)
@@ -486,6 +489,17 @@ def test_optimizers_go_on_as_if_nothing_had_been_measured(create):
     assert_same_training(start)
 
 
+def test_gradients_go_on_accumulating():
+    waiting = []
+
+    def measure_with_gradients_waiting(run: Run, stopper: heldin.EarlyStopping) -> None:
+        waiting.append(all(parameter.grad is not None for parameter in run.model.parameters()))
+        step_and_measure(run, stopper)
+
+    assert_same_training(lambda: Run(delicate(), shuffled(), accumulate=3), measure_with_gradients_waiting)
+    assert waiting == [True] * 4
+
+
 OPTIONS = {
     "keep the lowest": {"keep": "lowest"},
     "evaluation mode": {"mode": "eval"},
@@ -531,6 +545,8 @@ LOSSES = {
     "with a state": Remembering,
     "with a state and a reduction": RememberingMean,
 }
+
+
 @pytest.mark.parametrize("create", rows(LOSSES))
 def test_losses_are_as_if_they_had_not_been_asked(create):
     assert_same_training(lambda: Run(delicate(), shuffled(), loss_fn=create()))
@@ -835,6 +851,8 @@ AROUND = {
     "autocast": lambda: torch.autocast("cpu", dtype=torch.bfloat16),
     "autocast and no_grad": lambda: both(torch.autocast("cpu", dtype=torch.bfloat16), torch.no_grad()),
 }
+
+
 @contextmanager
 def both(one: AbstractContextManager[Any], other: AbstractContextManager[Any]) -> Iterator[None]:
     with one, other:

@@ -57,12 +57,14 @@ class Gradients:
     """The gradients of s batches at the same weights, one row a batch.
 
     The columns are all trainable parameters, one after the other; those on another device are in a part of their own.
-    A row is to be read as multiplied by its entry of `scales`; `matrix()` does so.
+    Where `relative`, all rows but the first hold their difference from the first. A row is to be read as multiplied by
+    its entry of `scales`. `matrix()` settles both.
     """
 
     parts: tuple[Tensor, ...]  # each (s, d_k), the d_k add up to d
     scales: tuple[float, ...]  # (s,)
     split: int  # rows before it are of the first set of batches, the rest of the second
+    relative: bool = False
 
     @property
     def num_batches(self) -> int:
@@ -76,13 +78,16 @@ class Gradients:
 
     def first_set(self) -> Gradients:
         """The rows of the first set of batches alone."""
-        return Gradients(tuple(part[: self.split] for part in self.parts), self.scales[: self.split], self.split)
+        parts = tuple(part[: self.split] for part in self.parts)
+        return Gradients(parts, self.scales[: self.split], self.split, self.relative)
 
     def matrix(self) -> Tensor:
         """All of it as one tensor (s, d), in double precision on the CPU."""
         import torch
 
         rows = torch.cat([part.cpu().double() for part in self.parts], dim=1)
+        if self.relative:
+            rows[1:] += rows[0].clone()
         return rows * torch.tensor(self.scales, dtype=torch.float64)[:, None]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
+import math
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -108,7 +109,7 @@ def _one_a_sample(losses: Any, expected: int | None, mask: Tensor | None) -> Ten
             "The loss should depend on the model's parameters. Found a loss on no graph (requires_grad is False). "
             "Look for torch.no_grad, .detach(), .item() or .data between the model and the loss."
         )
-    if not torch.isfinite(losses).all():
+    if not math.isfinite(losses.detach().sum()) and not torch.isfinite(losses).all():
         bad = int((~torch.isfinite(losses)).sum())
         raise NotFiniteError(
             f"The losses of a batch should be finite. Found {bad} of {losses.numel()} that are NaN or infinite. "

@@ -18,7 +18,7 @@ from heldin.errors import ArgumentError, BatchesError, HeldinWarning, require_ch
 from heldin.probing.batches import listed, moved
 from heldin.probing.losses import LossFunction, SampleLosses, sample_losses_from
 from heldin.probing.randomness import own_randomness
-from heldin.probing.rescaling import DIFFERENTIATED, DIVIDED, divisor, pooled_std, unusable
+from heldin.probing.rescaling import DIFFERENTIATED, DIVIDED, divisor, pooled_std, unusable, weights
 from heldin.probing.rows import Rows
 from heldin.probing.trace import plain_execution, untouched
 from heldin.types import RESCALINGS, Gradients
@@ -134,7 +134,10 @@ class Probe:
             untouched(*modules, mode=self.mode),
         ):
             self._losses = sample_losses_from(self.loss_fn, self.sample_losses)  # the loss as it is by now
-            rows = {name: Rows(parameters, len(first) + len(second)) for name in _backward_passes(wanted)}
+            rows = {
+                name: Rows(parameters, len(first) + len(second), relative=name != PLAIN)
+                for name in _backward_passes(wanted)
+            }
             shots = [self._shoot(moved(batch, devices), wanted, rows) for batch in [*first, *second]]
             if "pooled_std" in wanted:
                 singles = [shot.losses for shot in shots[: len(first)]]
@@ -148,13 +151,12 @@ class Probe:
     def _shoot(self, batch: Any, wanted: list[str], rows: dict[str, Rows]) -> _Shot:
         """One forward pass, and a backward pass for each way of re-scaling that needs its own."""
         losses = self._losses(self.model, batch)
-        shot = _Shot(losses.detach().cpu().double())
-        shot.problems = {name: problem for name in wanted if (problem := unusable(losses, name)) is not None}
+        shot, eps = _Shot(losses.detach().cpu().double()), torch.finfo(losses.dtype).eps
+        shot.problems = {name: problem for name in wanted if (problem := unusable(shot.losses, name, eps)) is not None}
         usable = [name for name in wanted if name not in shot.problems]
         passes = _backward_passes(usable)
         for name in passes:
-            value = DIFFERENTIATED.get(name, torch.mean)(losses)
-            shot.rows[name] = rows[name].add(value, keep_graph=name != passes[-1])
+            shot.rows[name] = rows[name].add(losses, weights(name, shot.losses), keep_graph=name != passes[-1])
         for name in usable:
             if name in DIVIDED:
                 row = rows[PLAIN].row(shot.rows[PLAIN])
@@ -176,6 +178,7 @@ class Probe:
             parts=rows.select([shot.rows[_backward_pass(name)] for shot in kept]),
             scales=tuple(shot.scales.get(name, 1.0) for shot in kept),
             split=len(first),
+            relative=rows.relative,
         )
 
 

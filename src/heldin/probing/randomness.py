@@ -21,6 +21,8 @@ import torch
 SMALL = 64  # containers with more entries hold data, not generators
 DEPTH = 10  # loader, subset, dataset, transforms, a list of them, one of them, its function, its generator
 
+MODULE_ATTRIBUTES = frozenset(vars(torch.nn.Module())) - {"_modules"}  # torch's own: parameters, buffers, hooks
+
 
 def seed_for(seed: int, *place: int | str) -> int:
     """A seed for one place in the programme: unrelated streams for neighbouring seeds and places."""
@@ -69,6 +71,8 @@ def _held_by(holder: Any) -> Iterable[Any]:
         return holder.values() if len(holder) <= SMALL else ()
     if isinstance(holder, (list, tuple, set)):
         return holder if len(holder) <= SMALL else ()
+    if isinstance(holder, torch.nn.Module):
+        return [value for name, value in vars(holder).items() if name not in MODULE_ATTRIBUTES]
     if isinstance(holder, types.FunctionType):
         cells = [cell.cell_contents for cell in holder.__closure__ or () if _is_filled(cell)]
         return [*cells, *(holder.__defaults__ or ()), *(holder.__kwdefaults__ or {}).values()]

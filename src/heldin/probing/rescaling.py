@@ -1,8 +1,9 @@
 """Re-scaling the losses of a batch before they are differentiated.
 
 As training goes on losses shrink, and gradients with them; re-scaling keeps gradients of different epochs comparable
-(appendix "Re-scaling the Loss" of the paper). Two ways lead there. Some re-scalings the gradient passes through, and
-each costs a backward pass of its own; the others divide the plain gradient by one number, so they share one.
+(appendix "Re-scaling the Loss" of the paper). The gradient of a re-scaled mean loss is a weighted sum of the gradients
+of single losses. Where the re-scaling is differentiated too, each sample has a weight of its own, and the batch a
+backward pass of its own; where it only divides by a number, one plain backward pass serves all.
 """
 
 from __future__ import annotations
@@ -13,29 +14,47 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-DIFFERENTIATED: dict[str, Callable[[Tensor], Tensor]] = {
+
+def _std_weights(losses: Tensor) -> Tensor:
     # PAPER: written as a division; the authors' code keeps std inside the graph, with ddof 1. So do we.
-    "std": lambda losses: (losses / losses.std()).mean(),
-    "minmax": lambda losses: ((losses - losses.min()) / (losses.max() - losses.min())).mean(),
-}
-"""Re-scalings that the gradient passes through: losses (m,) -> the value to differentiate."""
+    m, mean, std = len(losses), losses.mean(), losses.std()
+    return (1 / std - m * mean * (losses - mean) / ((m - 1) * std**3)) / m
+
+
+def _minmax_weights(losses: Tensor) -> Tensor:
+    low, high = losses.aminmax()
+    at_low, at_high = (losses == low).double(), (losses == high).double()
+    at_low, at_high = at_low / at_low.sum(), at_high / at_high.sum()
+    spread, excess = high - low, losses.mean() - low
+    return (1 / len(losses) - at_low) / spread - excess * (at_high - at_low) / spread**2
+
+
+DIFFERENTIATED: dict[str, Callable[[Tensor], Tensor]] = {"std": _std_weights, "minmax": _minmax_weights}
+"""Re-scalings that the gradient passes through: losses (m,) -> the weight of each sample's gradient (m,)."""
 
 DIVIDED = ("none", "std_detached", "grad_std", "pooled_std")
 """Re-scalings that divide the plain gradient of a batch by one number."""
 
 
-def unusable(losses: Tensor, rescale: str) -> str | None:
-    """Why a batch with these losses cannot be re-scaled so, or None."""
+def unusable(losses: Tensor, rescale: str, eps: float) -> str | None:
+    """Why a batch with these losses cannot be re-scaled so, or None. `eps` is that of the losses' own precision."""
     if rescale not in ("std", "std_detached", "minmax"):
         return None
-    losses = losses.detach()
     if losses.numel() == 1:
         return "it has a single sample, so its losses have no spread"
     if rescale == "minmax" and losses.numel() == 2:
         return 'it has 2 samples, for which "minmax" is constant'
-    if losses.max() - losses.min() <= 4 * torch.finfo(losses.dtype).eps * losses.abs().max():
+    low, high = (float(bound) for bound in losses.aminmax())
+    if high - low <= 4 * eps * max(abs(low), abs(high)):
         return "all its losses are equal"
     return None
+
+
+def weights(rescale: str, losses: Tensor) -> Tensor:
+    """The weight of each sample's gradient (m,): of its own for a differentiated re-scaling, else 1 / m."""
+    if rescale in DIFFERENTIATED:
+        return DIFFERENTIATED[rescale](losses)
+    return torch.full_like(losses, 1 / len(losses))
 
 
 def divisor(rescale: str, losses: Tensor, row: Sequence[Tensor]) -> float:

@@ -15,9 +15,13 @@ from heldin.errors import LossError
 
 
 class Rows:
-    """Room for the gradients of `num` batches with respect to `parameters`."""
+    """Room for the gradients of `num` batches with respect to `parameters`.
 
-    def __init__(self, parameters: Sequence[nn.Parameter], num: int) -> None:
+    Where `relative`, rows after the first are written as differences from it.
+    """
+
+    def __init__(self, parameters: Sequence[nn.Parameter], num: int, *, relative: bool = False) -> None:
+        self.relative = relative
         self.parameters = list(parameters)
         self.num_filled = 0
         places = [(parameter.device, _precision(parameter.dtype)) for parameter in self.parameters]
@@ -27,10 +31,10 @@ class Rows:
         self._slots = [list(sizes).index(place) for place in places]  # which part each parameter is in
         self.parts = [torch.empty(num, size, dtype=dtype, device=device) for (device, dtype), size in sizes.items()]
 
-    def add(self, value: Tensor, *, keep_graph: bool) -> int:
-        """Differentiate `value` into the next row; the number of that row."""
+    def add(self, losses: Tensor, weights: Tensor, *, keep_graph: bool) -> int:
+        """Write the gradient of the weighted sum of `losses` into the next row; the number of that row."""
         gradient: Sequence[Tensor | None] = torch.autograd.grad(
-            value, self.parameters, retain_graph=keep_graph, allow_unused=True
+            losses, self.parameters, weights.to(losses), retain_graph=keep_graph, allow_unused=True
         )
         if all(part is None for part in gradient):
             raise LossError(
@@ -42,11 +46,8 @@ class Rows:
         with torch.no_grad():
             for parameter, slot, part in zip(self.parameters, self._slots, gradient, strict=True):
                 start, ends[slot] = ends[slot], ends[slot] + parameter.numel()
-                target = self.parts[slot][number, start : ends[slot]]
-                if part is None:
-                    target.zero_()
-                else:
-                    target.copy_((part if part.layout is torch.strided else part.to_dense()).reshape(-1))
+                columns = self.parts[slot][:, start : ends[slot]]
+                _write(part, columns[number], columns[0] if self.relative and number > 0 else None)
         return number
 
     def row(self, number: int) -> list[Tensor]:
@@ -58,6 +59,17 @@ class Rows:
         if list(numbers) == list(range(len(numbers))):
             return tuple(part[: len(numbers)] for part in self.parts)
         return tuple(part[list(numbers)] for part in self.parts)
+
+
+def _write(gradient: Tensor | None, row: Tensor, first: Tensor | None) -> None:
+    if gradient is None:
+        row.zero_() if first is None else torch.neg(first, out=row)
+        return
+    flat = (gradient if gradient.layout is torch.strided else gradient.to_dense()).reshape(-1)
+    if first is None:
+        row.copy_(flat)
+    else:
+        torch.sub(flat.to(row.dtype), first, out=row)
 
 
 def _precision(dtype: torch.dtype) -> torch.dtype:

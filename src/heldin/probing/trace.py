@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as torch_module
 
+HOOKS = frozenset(name for name in vars(nn.Module()) if name.endswith("hooks") or "_hooks_" in name)
 CONTAINERS = (list, dict, set, OrderedDict, defaultdict, deque, Counter)
 
 
@@ -87,7 +88,7 @@ def _lend_copies(modules: list[nn.Module]) -> None:
 
     for module in modules:
         attributes = vars(module)
-        attributes.update({name: copy_of(value) for name, value in attributes.items()})
+        attributes.update({name: copy_of(value) for name, value in attributes.items() if name not in HOOKS})
         attributes["_buffers"] = {name: copy_of(buffer) for name, buffer in module._buffers.items()}
         attributes.update(_backward_hooks=OrderedDict(), _backward_pre_hooks=OrderedDict())
 
