@@ -8,7 +8,8 @@ Hardware class: a shared virtual machine, x86-64, 2 cores, no GPU; float32; torc
 
 Method: what is compared takes turns within each repeat, and the median over repeats of their ratio is reported
 with its quartiles, since a busy neighbour slows both. 15 to 200 repeats, and 3 to 10 of the paper's procedure:
-each row of `results/measure.json` says how many.
+each row of `results/measure.json` says how many. Its header holds the load before and after: on a quiet machine near 0
+before, and no more than the number of threads after. With more, two threads wait for each other and no ratio holds.
 
 Extra memory is the difference between the peak resident memory of two fresh processes that train for five steps of
 SGD, one of which then measures; 3 repeats. The bar is read only where a copy of the parameters is large beside the

@@ -32,7 +32,7 @@ SIZES = [1, 7, SLICE, SLICE + 1, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK + 3]
 @pytest.mark.parametrize(("dtype", "rel"), [(torch.float32, 1e-6), (torch.float64, 1e-12)], ids=["float32", "float64"])
 def test_inner_products_and_distances_at_any_size(size, dtype, rel):
     matrix = torch.randn(4, size, dtype=dtype)
-    found = gram(gradients(matrix))
+    found = gram(gradients(matrix), inner=True)
     exact = matrix.double()
     assert_distances_equal(found, matrix, rel)
     assert torch.allclose(inner_products(found), exact @ exact.T, rtol=rel, atol=100 * rel * size**0.5)
@@ -45,16 +45,24 @@ def test_relative_rows_give_the_same_as_plain_ones(dtype):
     relative = matrix.clone()
     relative[1:] -= relative[0].clone()
     for scales in ((1.0,) * 4, (1.0, 2.0, 0.5, 3.0)):
-        plain = gram(Gradients((matrix,), scales, 4))
-        found = gram(Gradients((relative,), scales, 4, relative=True))
+        plain = gram(Gradients((matrix,), scales, 4), inner=True)
+        found = gram(Gradients((relative,), scales, 4, relative=True), inner=True)
         assert torch.allclose(inner_products(found), inner_products(plain), rtol=1e-4, atol=1e-2)
         assert found.distance(1, 2) == pytest.approx(plain.distance(1, 2), rel=1e-5)
 
 
+def test_distances_alone_are_the_same_and_have_no_inner_products():
+    matrix = torch.randn(4, 5000, dtype=torch.float64)
+    both, alone = gram(gradients(matrix), inner=True), gram(gradients(matrix))
+    assert [alone.distance(i, 3) for i in range(4)] == pytest.approx([both.distance(i, 3) for i in range(4)], rel=1e-14)
+    with pytest.raises(ValueError, match="inner=True"):
+        alone.inner(0, 1)
+
+
 def test_parts_add_up():
     matrix = torch.randn(3, 100)
-    whole = gram(gradients(matrix))
-    parts = gram(Gradients((matrix[:, :30].double(), matrix[:, 30:]), (1.0, 1.0, 1.0), 3))
+    whole = gram(gradients(matrix), inner=True)
+    parts = gram(Gradients((matrix[:, :30].double(), matrix[:, 30:]), (1.0, 1.0, 1.0), 3), inner=True)
     assert torch.allclose(inner_products(parts), inner_products(whole), rtol=1e-5, atol=1e-4)
 
 
@@ -71,7 +79,7 @@ def test_tiny_and_huge_gradients_keep_their_distances(scale):
 
 def test_scales_multiply_the_rows():
     matrix = torch.randn(3, 20)
-    scaled = gram(gradients(matrix, scales=(2.0, 0.5, -1.0)))
+    scaled = gram(gradients(matrix, scales=(2.0, 0.5, -1.0)), inner=True)
     exact = matrix.double() * torch.tensor([[2.0], [0.5], [-1.0]])
     assert torch.allclose(inner_products(scaled), exact @ exact.T, rtol=1e-5)
 

@@ -14,52 +14,51 @@ from torch import Tensor
 
 from heldin.types import Gradients, Gram
 
-SLICE = 2**9  # products summed in the gradients' own precision: relative error 1e-8, by measurement
+SLICE = 2**11  # products summed in the gradients' own precision: relative error 6e-8, by measurement
 CHUNK = 2**18  # columns taken at a time; a whole number of slices
 SAFE = (1e-28, 1e30)  # squared norms for which no product leaves the range of single precision
 
 
 @torch.no_grad()
-def gram(gradients: Gradients) -> Gram:
-    """The inner products of the rows of `gradients`, taken as differences from the first row.
+def gram(gradients: Gradients, *, inner: bool = False) -> Gram:
+    """The products of the differences of the rows of `gradients` from the first row; with `inner`, of that row too.
 
     Cost: one read of the s x d values.
     """
-    total = torch.zeros(gradients.num_batches, gradients.num_batches, dtype=torch.float64)
+    rows = gradients.num_batches if inner else gradients.num_batches - 1
+    total = torch.zeros(rows, rows, dtype=torch.float64)
     for part in gradients.parts:
         with torch.autocast(part.device.type, enabled=False):
-            total += _products(part, gradients)
-    values = total.tolist()
-    first, *rest = ([0.0, *row[1:]] for row in values)
+            total += _products(part, gradients, inner)
+    differences = total[1:, 1:] if inner else total
     return Gram(
-        differences=((0.0,) * len(values), *(tuple(row) for row in rest)),
-        with_first=tuple(first),
-        first_sq=values[0][0],
+        differences=((0.0,) * gradients.num_batches, *((0.0, *row) for row in differences.tolist())),
+        with_first=(0.0, *total[0, 1:].tolist()) if inner else None,
+        first_sq=float(total[0, 0]) if inner else None,
         num_parameters=gradients.num_parameters,
         split=gradients.split,
     )
 
 
-def _products(part: Tensor, gradients: Gradients) -> Tensor:
-    """Inner products of g_0, g_1 - g_0, g_2 - g_0, ... over the columns of `part`, in doubles on the CPU."""
-    found = _streamed(part, gradients, part.dtype)
+def _products(part: Tensor, gradients: Gradients, inner: bool) -> Tensor:
+    """Products of g_1 - g_0, g_2 - g_0, ..., after g_0 if `inner`, over the columns of `part`; doubles on the CPU."""
+    found = _streamed(part, gradients, inner, part.dtype)
     squares = found.diagonal()
     if part.dtype is not torch.float64 and not bool(((squares > SAFE[0]) & (squares < SAFE[1])).all()):
         part = part.cpu() if part.device.type == "mps" else part  # Apple's GPUs have no double precision
-        found = _streamed(part, gradients, torch.float64)
+        found = _streamed(part, gradients, inner, torch.float64)
     return found
 
 
-def _streamed(part: Tensor, gradients: Gradients, dtype: torch.dtype) -> Tensor:
-    s = gradients.num_batches
-    total = torch.zeros(s, s, dtype=torch.float64)
-    for block in _blocks(part, gradients, dtype):
+def _streamed(part: Tensor, gradients: Gradients, inner: bool, dtype: torch.dtype) -> Tensor:
+    total: Tensor | float = 0.0
+    for rows in _blocks(part, gradients, dtype):
+        block = rows if inner else rows[1:]
         whole = block.shape[1] // SLICE * SLICE
         slices = block[:, :whole].unflatten(1, (-1, SLICE)).transpose(0, 1)  # type: ignore[no-untyped-call]
-        total += torch.bmm(slices, slices.transpose(1, 2)).cpu().sum(0, dtype=torch.float64)
         rest = block[:, whole:].cpu().double()
-        total += rest @ rest.T
-    return total
+        total = total + torch.bmm(slices, slices.transpose(1, 2)).cpu().sum(0, dtype=torch.float64) + rest @ rest.T
+    return torch.as_tensor(total)
 
 
 def _blocks(part: Tensor, gradients: Gradients, dtype: torch.dtype) -> Iterator[Tensor]:

@@ -14,6 +14,7 @@ from heldin.errors import ArgumentError
 from heldin.gram import gram
 from heldin.probing.losses import LossFunction, SampleLosses
 from heldin.probing.probe import Probe
+from heldin.probing.rows import recycle
 from heldin.signals import Signal, labelled
 from heldin.types import BatchGradients, Gram
 
@@ -84,5 +85,7 @@ def read(
     for need in needs.values():
         if need not in grams:
             both = gradients[need.rescale]
-            grams[need] = gram(both if need.against else both.first_set())
+            grams[need] = gram(both if need.against else both.first_set(), inner=need.inner)
+    for used in gradients.values():
+        recycle(used)
     return {label: signal.read(grams[needs[label]]) for label, signal in signals.items()}

@@ -45,11 +45,13 @@ class StopReason(str, Enum):
 class BatchGradients:
     """What a signal asks of a probe: the gradient of each batch's mean loss, its losses re-scaled by `rescale`.
 
-    `against` asks for the gradients of a second set of batches too, below those of the first.
+    `against` asks for the gradients of a second set of batches too, below those of the first; `inner` for inner
+    products, where distances alone would not do.
     """
 
     rescale: Rescale = "std"
     against: bool = False
+    inner: bool = False
 
 
 @dataclass(frozen=True)
@@ -83,12 +85,14 @@ class Gradients:
 
     def matrix(self) -> Tensor:
         """All of it as one tensor (s, d), in double precision on the CPU."""
-        import torch
-
-        rows = torch.cat([part.cpu().double() for part in self.parts], dim=1)
+        rows = self.parts[0].cpu().double().new_empty(self.num_batches, self.num_parameters)
+        start = 0
+        for part in self.parts:
+            rows[:, start : start + part.shape[1]] = part.cpu()
+            start += part.shape[1]
         if self.relative:
             rows[1:] += rows[0].clone()
-        return rows * torch.tensor(self.scales, dtype=torch.float64)[:, None]
+        return rows * rows.new_tensor(self.scales)[:, None]
 
 
 @dataclass(frozen=True)
@@ -100,8 +104,8 @@ class Gram:
     """
 
     differences: tuple[tuple[float, ...], ...]  # (s, s): <h_i, h_j>
-    with_first: tuple[float, ...]  # (s,): <g_0, h_i>
-    first_sq: float  # ||g_0||^2
+    with_first: tuple[float, ...] | None  # (s,): <g_0, h_i>; None where only distances were asked for
+    first_sq: float | None  # ||g_0||^2
     num_parameters: int  # d
     split: int  # rows before it are of the first set of batches
 
@@ -121,6 +125,8 @@ class Gram:
 
     def inner(self, i: int, j: int) -> float:
         """<g_i, g_j>."""
+        if self.with_first is None or self.first_sq is None:
+            raise ValueError("This Gram matrix holds distances only. Ask for BatchGradients(..., inner=True).")
         return self.differences[i][j] + self.with_first[i] + self.with_first[j] + self.first_sq
 
     def pairs(self) -> Iterator[tuple[int, int]]:

@@ -7,7 +7,10 @@ import torch
 from torch import nn
 
 from heldin.errors import LossError
-from heldin.probing.rows import Rows
+from heldin.measuring import measure
+from heldin.probing.probe import Probe
+from heldin.probing.rows import Rows, recycle
+from heldin.types import Gradients
 
 ONE = torch.ones(())
 
@@ -68,3 +71,25 @@ def test_the_first_rows_are_selected_without_a_copy_and_others_with_one():
 def test_losses_without_any_of_the_parameters_are_refused():
     with pytest.raises(LossError, match="no trainable parameter"):
         Rows([nn.Parameter(torch.zeros(2))], 1).add(nn.Parameter(torch.zeros(())), ONE, keep_graph=False)
+
+
+def test_a_recycled_buffer_is_used_again_and_one_still_held_is_not():
+    a = nn.Parameter(torch.zeros(1000))
+    first = Rows([a], 3)
+    place = first.parts[0].data_ptr()
+    second = Rows([a], 3)
+    assert second.parts[0].data_ptr() != place
+    recycle(Gradients(first.select([0, 1]), (1.0, 1.0), 2))
+    third, fourth = Rows([a], 3), Rows([a], 3)
+    assert third.parts[0].data_ptr() == place
+    assert fourth.parts[0].data_ptr() != place
+
+
+def test_gradients_given_to_a_user_are_never_written_again():
+    model, batches = nn.Linear(3, 2), [(torch.randn(4, 3), torch.randint(2, (4,))) for _ in range(3)]
+    gradients = Probe(model, nn.CrossEntropyLoss()).gradients(batches)
+    before = gradients.matrix()
+    nn.init.zeros_(model.weight)
+    for _ in range(3):
+        measure(model, nn.CrossEntropyLoss(), batches)
+    assert torch.equal(gradients.matrix(), before)

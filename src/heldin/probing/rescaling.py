@@ -17,8 +17,9 @@ from torch import Tensor
 
 def _std_weights(losses: Tensor) -> Tensor:
     # PAPER: written as a division; the authors' code keeps std inside the graph, with ddof 1. So do we.
-    m, mean, std = len(losses), losses.mean(), losses.std()
-    return (1 / std - m * mean * (losses - mean) / ((m - 1) * std**3)) / m
+    std, mean = (float(value) for value in torch.std_mean(losses))
+    slope = -mean / ((len(losses) - 1) * std**3)
+    return slope * losses + (1 / (len(losses) * std) - slope * mean)
 
 
 def _minmax_weights(losses: Tensor) -> Tensor:
@@ -44,8 +45,8 @@ def unusable(losses: Tensor, rescale: str, eps: float) -> str | None:
         return "it has a single sample, so its losses have no spread"
     if rescale == "minmax" and losses.numel() == 2:
         return 'it has 2 samples, for which "minmax" is constant'
-    low, high = (float(bound) for bound in losses.aminmax())
-    if high - low <= 4 * eps * max(abs(low), abs(high)):
+    std, mean = (float(value) for value in torch.std_mean(losses))
+    if std <= eps * abs(mean):
         return "all its losses are equal"
     return None
 

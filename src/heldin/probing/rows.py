@@ -1,7 +1,7 @@
 """Gradients written row by row into one buffer.
 
-One large buffer instead of many tensors: the memory of the last measurement is found again by the next one, where
-fresh pages would cost as much as the arithmetic.
+Fresh memory costs a small network as much as the arithmetic on it, so a buffer that is done with is kept for the next
+measurement; one that would weigh, beyond 64 MB, is not.
 """
 
 from __future__ import annotations
@@ -12,6 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from heldin.errors import LossError
+from heldin.types import Gradients
+
+KEPT_BYTES = 64 * 2**20
+_spare: list[Tensor] = []  # at most one buffer, flat, on the CPU
 
 
 class Rows:
@@ -29,7 +33,7 @@ class Rows:
         for parameter, place in zip(self.parameters, places, strict=True):
             sizes[place] += parameter.numel()
         self._slots = [list(sizes).index(place) for place in places]  # which part each parameter is in
-        self.parts = [torch.empty(num, size, dtype=dtype, device=device) for (device, dtype), size in sizes.items()]
+        self.parts = [_room(num * size, dtype, device).view(num, size) for (device, dtype), size in sizes.items()]
 
     def add(self, losses: Tensor, weights: Tensor, *, keep_graph: bool) -> int:
         """Write the gradient of the weighted sum of `losses` into the next row; the number of that row."""
@@ -59,6 +63,21 @@ class Rows:
         if list(numbers) == list(range(len(numbers))):
             return tuple(part[: len(numbers)] for part in self.parts)
         return tuple(part[list(numbers)] for part in self.parts)
+
+
+def recycle(gradients: Gradients) -> None:
+    """Keep a buffer of `gradients`, which nobody may use any more, for the next measurement."""
+    for part in gradients.parts:
+        whole = part if part._base is None else part._base
+        if part.device.type == "cpu" and whole.ndim == 1 and whole.nbytes <= KEPT_BYTES:
+            _spare[:] = [whole]
+
+
+def _room(size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """A flat tensor of that size, the one kept if it fits."""
+    if _spare and (_spare[0].numel(), _spare[0].dtype, _spare[0].device) == (size, dtype, device):
+        return _spare.pop()
+    return torch.empty(size, dtype=dtype, device=device)
 
 
 def _write(gradient: Tensor | None, row: Tensor, first: Tensor | None) -> None:
