@@ -1,8 +1,9 @@
 """Gradients -> Gram matrix.
 
-Distances between gradients are small next to the gradients themselves, so products are taken of differences from one
-gradient, the first: distances do not change, and nothing cancels. They are summed over short slices in the gradients'
-own precision and from there in double precision; identical gradients come out at distance 0, to the last bit.
+Distances between gradients are small next to the gradients themselves, so one gradient, the first, is taken from all
+others before any product: distances do not change, and nothing cancels. Products are summed over short slices in the
+gradients' own precision and from there in double precision; identical gradients come out at distance 0, to the last
+bit. A Gram matrix is a sum over parameters: it is streamed through one buffer, and gradients are never concatenated.
 """
 
 from __future__ import annotations
@@ -15,21 +16,23 @@ from torch import Tensor
 from heldin.types import Gradients, Gram
 
 SLICE = 2**11  # products summed in the gradients' own precision: relative error 6e-8, by measurement
-CHUNK = 2**18  # columns taken at a time; a whole number of slices
+CHUNK = 2**17  # columns of the buffer, a whole number of slices: 2.6 MB for s = 5
 SAFE = (1e-28, 1e30)  # squared norms for which no product leaves the range of single precision
+
+Column = tuple[Tensor | None, ...]  # the gradients of all batches for one parameter
 
 
 @torch.no_grad()
 def gram(gradients: Gradients, *, inner: bool = False) -> Gram:
     """The products of the differences of the rows of `gradients` from the first row; with `inner`, of that row too.
 
-    Cost: one read of the s x d values.
+    Cost: one read of the s x d values; memory: one buffer of s x 131,072 values.
     """
     rows = gradients.num_batches if inner else gradients.num_batches - 1
     total = torch.zeros(rows, rows, dtype=torch.float64)
-    for part in gradients.parts:
-        with torch.autocast(part.device.type, enabled=False):
-            total += _products(part, gradients, inner)
+    for (device, dtype), columns in _by_place(gradients).items():
+        with torch.autocast(device.type, enabled=False):
+            total += _products(columns, gradients.scales, inner, dtype, device)
     differences = total[1:, 1:] if inner else total
     return Gram(
         differences=((0.0,) * gradients.num_batches, *((0.0, *row) for row in differences.tolist())),
@@ -40,40 +43,76 @@ def gram(gradients: Gradients, *, inner: bool = False) -> Gram:
     )
 
 
-def _products(part: Tensor, gradients: Gradients, inner: bool) -> Tensor:
-    """Products of g_1 - g_0, g_2 - g_0, ..., after g_0 if `inner`, over the columns of `part`; doubles on the CPU."""
-    found = _streamed(part, gradients, inner, part.dtype)
+def _by_place(gradients: Gradients) -> dict[tuple[torch.device, torch.dtype], list[Column]]:
+    """The gradients parameter by parameter, grouped by device and by the precision to take products in."""
+    places: dict[tuple[torch.device, torch.dtype], list[Column]] = {}
+    for column in zip(*gradients.rows, strict=True):
+        known = next((part for part in column if part is not None), None)
+        if known is not None:
+            place = known.device, torch.promote_types(known.dtype, torch.float32)
+            places.setdefault(place, []).append(column)
+    return places
+
+
+def _products(
+    columns: list[Column], scales: tuple[float, ...], inner: bool, dtype: torch.dtype, device: torch.device
+) -> Tensor:
+    """Products of g_1 - g_0, g_2 - g_0, ..., after g_0 if `inner`; in doubles, on the CPU."""
+    found = _streamed(columns, scales, inner, dtype, device)
     squares = found.diagonal()
-    if part.dtype is not torch.float64 and not bool(((squares > SAFE[0]) & (squares < SAFE[1])).all()):
-        part = part.cpu() if part.device.type == "mps" else part  # Apple's GPUs have no double precision
-        found = _streamed(part, gradients, inner, torch.float64)
+    if dtype is not torch.float64 and not bool(((squares > SAFE[0]) & (squares < SAFE[1])).all()):
+        place = torch.device("cpu") if device.type == "mps" else device  # Apple's GPUs have no double precision
+        found = _streamed(columns, scales, inner, torch.float64, place)
     return found
 
 
-def _streamed(part: Tensor, gradients: Gradients, inner: bool, dtype: torch.dtype) -> Tensor:
-    total: Tensor | float = 0.0
-    for rows in _blocks(part, gradients, dtype):
+def _streamed(
+    columns: list[Column], scales: tuple[float, ...], inner: bool, dtype: torch.dtype, device: torch.device
+) -> Tensor:
+    total = torch.zeros(len(scales) - (not inner), len(scales) - (not inner), dtype=torch.float64)
+    for rows in _blocks(columns, scales, dtype, device):
         block = rows if inner else rows[1:]
-        whole = block.shape[1] // SLICE * SLICE
-        slices = block[:, :whole].unflatten(1, (-1, SLICE)).transpose(0, 1)  # type: ignore[no-untyped-call]
-        rest = block[:, whole:].cpu().double()
-        total = total + torch.bmm(slices, slices.transpose(1, 2)).cpu().sum(0, dtype=torch.float64) + rest @ rest.T
-    return torch.as_tensor(total)
+        slices = block.view(len(block), -1, SLICE).transpose(0, 1)  # (number of slices, s or s - 1, SLICE)
+        total += torch.bmm(slices, slices.transpose(1, 2)).cpu().sum(0, dtype=torch.float64)
+    return total
 
 
-def _blocks(part: Tensor, gradients: Gradients, dtype: torch.dtype) -> Iterator[Tensor]:
-    """Columns of `part`, the first row taken from all others where it is not already."""
-    plain = set(gradients.scales) == {1.0}
-    if gradients.relative and plain and part.dtype is dtype:
-        yield from torch.split(part, CHUNK, dim=1)
-        return
-    buffer = torch.empty(part.shape[0], min(CHUNK, part.shape[1]), dtype=dtype, device=part.device)
-    scales = torch.tensor(gradients.scales, dtype=dtype, device=part.device)[:, None]
-    for columns in torch.split(part, CHUNK, dim=1):
-        block = buffer[:, : columns.shape[1]].copy_(columns)
-        if gradients.relative:
-            block[1:] += block[0]
-        if not plain:
-            block *= scales
-        block[1:] -= block[0]
-        yield block
+def _blocks(
+    columns: list[Column], scales: tuple[float, ...], dtype: torch.dtype, device: torch.device
+) -> Iterator[Tensor]:
+    """The columns side by side, a buffer full at a time, the first row taken from all others."""
+    size = sum(_size(column) for column in columns)
+    buffer = torch.zeros(len(scales), min(CHUNK, -(-size // SLICE) * SLICE), dtype=dtype, device=device)
+    filled = 0
+    for column in columns:
+        flat = [None if part is None else part.reshape(-1) for part in column]
+        start, length = 0, _size(column)
+        while start < length:
+            step = min(length - start, buffer.shape[1] - filled)
+            _fill(buffer[:, filled : filled + step], flat, start, scales)
+            start, filled = start + step, filled + step
+            if filled == buffer.shape[1]:
+                yield buffer
+                filled = 0
+    if filled:
+        buffer[:, filled:] = 0.0
+        yield buffer
+
+
+def _fill(block: Tensor, flat: list[Tensor | None], start: int, scales: tuple[float, ...]) -> None:
+    """Write scaled gradients into `block`: the first row as it is, the others less the first."""
+    first, *_ = block
+    for row, part, scale in zip(block, flat, scales, strict=True):
+        piece = None if part is None else part[start : start + len(row)]
+        if piece is not None and (scale != 1.0 or piece.dtype != row.dtype or piece.device != row.device):
+            piece = piece.to(row) * scale
+        if row.data_ptr() == first.data_ptr():
+            row.zero_() if piece is None else row.copy_(piece)
+        elif piece is None:
+            torch.neg(first, out=row)
+        else:
+            torch.sub(piece, first, out=row)
+
+
+def _size(column: Column) -> int:
+    return next(part.numel() for part in column if part is not None)

@@ -14,7 +14,6 @@ from heldin.errors import ArgumentError
 from heldin.gram import gram
 from heldin.probing.losses import LossFunction, SampleLosses
 from heldin.probing.probe import Probe
-from heldin.probing.rows import recycle
 from heldin.signals import Signal, labelled
 from heldin.types import BatchGradients, Gram
 
@@ -86,6 +85,4 @@ def read(
         if need not in grams:
             both = gradients[need.rescale]
             grams[need] = gram(both if need.against else both.first_set(), inner=need.inner)
-    for used in gradients.values():
-        recycle(used)
     return {label: signal.read(grams[needs[label]]) for label, signal in signals.items()}

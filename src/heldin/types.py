@@ -58,41 +58,41 @@ class BatchGradients:
 class Gradients:
     """The gradients of s batches at the same weights, one row a batch.
 
-    The columns are all trainable parameters, one after the other; those on another device are in a part of their own.
-    Where `relative`, all rows but the first hold their difference from the first. A row is to be read as multiplied by
-    its entry of `scales`. `matrix()` settles both.
+    A row is never concatenated: `rows[j][k]` is the gradient of batch j for parameter k, just as autograd returned it
+    (None where the parameter took no part). A row is to be read as multiplied by its entry of `scales`; `matrix()`
+    settles both.
     """
 
-    parts: tuple[Tensor, ...]  # each (s, d_k), the d_k add up to d
+    rows: tuple[tuple[Tensor | None, ...], ...]  # s x number of parameter tensors
     scales: tuple[float, ...]  # (s,)
+    sizes: tuple[int, ...]  # number of values in each parameter tensor; they add up to d
     split: int  # rows before it are of the first set of batches, the rest of the second
-    relative: bool = False
 
     @property
     def num_batches(self) -> int:
         """The number of rows, s."""
-        return len(self.scales)
+        return len(self.rows)
 
     @property
     def num_parameters(self) -> int:
         """The length of a row, d."""
-        return sum(part.shape[1] for part in self.parts)
+        return sum(self.sizes)
 
     def first_set(self) -> Gradients:
         """The rows of the first set of batches alone."""
-        parts = tuple(part[: self.split] for part in self.parts)
-        return Gradients(parts, self.scales[: self.split], self.split, self.relative)
+        return Gradients(self.rows[: self.split], self.scales[: self.split], self.sizes, self.split)
 
     def matrix(self) -> Tensor:
         """All of it as one tensor (s, d), in double precision on the CPU."""
-        rows = self.parts[0].cpu().double().new_empty(self.num_batches, self.num_parameters)
-        start = 0
-        for part in self.parts:
-            rows[:, start : start + part.shape[1]] = part.cpu()
-            start += part.shape[1]
-        if self.relative:
-            rows[1:] += rows[0].clone()
-        return rows * rows.new_tensor(self.scales)[:, None]
+        some = next(part for row in self.rows for part in row if part is not None)
+        matrix = some.detach().cpu().double().new_zeros(self.num_batches, self.num_parameters)
+        for target, row, scale in zip(matrix, self.rows, self.scales, strict=True):
+            start = 0
+            for part, size in zip(row, self.sizes, strict=True):
+                if part is not None:
+                    target[start : start + size] = part.detach().cpu().reshape(-1).double() * scale
+                start += size
+        return matrix
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ LINEAR_BATCHES = [
 
 def rows(vectors, split=None):
     matrix = torch.stack([torch.as_tensor(vector, dtype=torch.float64) for vector in vectors])
-    return Gradients((matrix,), (1.0,) * len(matrix), split or len(matrix))
+    return Gradients(tuple((row,) for row in matrix), (1.0,) * len(matrix), (matrix.shape[1],), split or len(matrix))
 
 
 def linear_model():

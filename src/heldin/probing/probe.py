@@ -15,11 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from heldin.errors import ArgumentError, BatchesError, HeldinWarning, require_choice
+from heldin.probing.backward import gradient
 from heldin.probing.batches import listed, moved
 from heldin.probing.losses import LossFunction, SampleLosses, sample_losses_from
 from heldin.probing.randomness import own_randomness
 from heldin.probing.rescaling import DIFFERENTIATED, DIVIDED, divisor, pooled_std, unusable, weights
-from heldin.probing.rows import Rows
 from heldin.probing.trace import plain_execution, untouched
 from heldin.types import RESCALINGS, Gradients
 
@@ -134,11 +134,7 @@ class Probe:
             untouched(*modules, mode=self.mode),
         ):
             self._losses = sample_losses_from(self.loss_fn, self.sample_losses)  # the loss as it is by now
-            rows = {
-                name: Rows(parameters, len(first) + len(second), relative=name != PLAIN)
-                for name in _backward_passes(wanted)
-            }
-            shots = [self._shoot(moved(batch, devices), wanted, rows) for batch in [*first, *second]]
+            shots = [self._shoot(moved(batch, devices), wanted, parameters) for batch in [*first, *second]]
             if "pooled_std" in wanted:
                 singles = [shot.losses for shot in shots[: len(first)]]
                 if pooled is not None:
@@ -146,9 +142,9 @@ class Probe:
                 spread = pooled_std(singles)
                 for shot in shots:
                     shot.divide("pooled_std", spread, "all the pooled losses are equal")
-        return {name: self._assemble(name, shots, len(first), rows[_backward_pass(name)], at_least) for name in wanted}
+        return {name: self._assemble(name, shots, len(first), parameters, at_least) for name in wanted}
 
-    def _shoot(self, batch: Any, wanted: list[str], rows: dict[str, Rows]) -> _Shot:
+    def _shoot(self, batch: Any, wanted: list[str], parameters: list[nn.Parameter]) -> _Shot:
         """One forward pass, and a backward pass for each way of re-scaling that needs its own."""
         losses = self._losses(self.model, batch)
         shot, eps = _Shot(losses.detach().cpu().double()), torch.finfo(losses.dtype).eps
@@ -156,14 +152,17 @@ class Probe:
         usable = [name for name in wanted if name not in shot.problems]
         passes = _backward_passes(usable)
         for name in passes:
-            shot.rows[name] = rows[name].add(losses, weights(name, shot.losses), keep_graph=name != passes[-1])
+            keep_graph = name != passes[-1]
+            shot.rows[name] = gradient(losses, weights(name, shot.losses), parameters, keep_graph=keep_graph)
         for name in usable:
             if name in DIVIDED:
-                row = rows[PLAIN].row(shot.rows[PLAIN])
-                shot.divide(name, divisor(name, shot.losses, row), "its gradient has no spread")
+                by = divisor(name, shot.losses, [part for part in shot.rows[PLAIN] if part is not None])
+                shot.divide(name, by, "its gradient has no spread")
         return shot
 
-    def _assemble(self, name: str, shots: list[_Shot], split: int, rows: Rows, at_least: int) -> Gradients:
+    def _assemble(
+        self, name: str, shots: list[_Shot], split: int, parameters: list[nn.Parameter], at_least: int
+    ) -> Gradients:
         """The usable rows of one re-scaling; the others are named once and left out."""
         problems = [shot.problems[name] for shot in shots if name in shot.problems]
         first, second = ([s for s in part if name not in s.problems] for part in (shots[:split], shots[split:]))
@@ -175,10 +174,10 @@ class Probe:
             warnings.warn(f"{skipped}: {problems[0]}. This is said once.", HeldinWarning, stacklevel=5)
         kept = [*first, *second]
         return Gradients(
-            parts=rows.select([shot.rows[_backward_pass(name)] for shot in kept]),
+            rows=tuple(shot.rows[_backward_pass(name)] for shot in kept),
             scales=tuple(shot.scales.get(name, 1.0) for shot in kept),
+            sizes=tuple(parameter.numel() for parameter in parameters),
             split=len(first),
-            relative=rows.relative,
         )
 
 
@@ -187,7 +186,7 @@ class _Shot:
     """What one batch gave: its losses, and for each re-scaling a row and its scale, or the problem with it."""
 
     losses: Tensor  # (m,)
-    rows: dict[str, int] = field(default_factory=dict)  # by backward pass
+    rows: dict[str, tuple[Tensor | None, ...]] = field(default_factory=dict)  # by backward pass
     scales: dict[str, float] = field(default_factory=dict)  # by re-scaling
     problems: dict[str, str] = field(default_factory=dict)  # by re-scaling
 
