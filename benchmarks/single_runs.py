@@ -16,7 +16,6 @@ from torch.utils.data import DataLoader
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 import digits
-
 from heldin import EarlyStopping, NthRise, Smoothed, replay
 
 SEEDS, EPOCHS = range(4), 200
