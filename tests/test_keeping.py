@@ -49,7 +49,7 @@ def test_the_file_loads_with_weights_only(tmp_path):
 def test_a_missing_file_is_named(tmp_path):
     keeper = Keeper("lowest", tmp_path / "gone.pt")
     with pytest.raises(ArgumentError, match=r"gone\.pt"):
-        keeper.load_state_dict({"epoch": 2, "weights": None})
+        keeper.load_state_dict({"keep": "lowest", "epoch": 2, "weights": None})
 
 
 def test_a_file_of_another_run_is_refused(tmp_path):

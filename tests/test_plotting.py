@@ -31,7 +31,7 @@ def test_the_curve_is_drawn_over_epochs_with_the_stop_marked():
     assert list(curve.get_xdata()) == [0, 2, 4]
     assert list(bar.get_xdata()) == [4, 4]
     assert ax.get_ylabel() == "gradient disparity"
-    assert ax.get_title() == STOP.sentence
+    assert ax.get_title().replace("\n", " ") == STOP.sentence
 
 
 def test_no_stop_no_mark():

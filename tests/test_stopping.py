@@ -267,8 +267,18 @@ def test_state_of_other_signals_or_versions_is_refused():
     with pytest.raises(ArgumentError, match="version"):
         stopper.load_state_dict({**stopper.state_dict(), "version": 99})
     with pytest.raises(ArgumentError, match="signals"):
-        stopper.load_state_dict({**stopper.state_dict(), "signals": ["cosine"]})
+        stopper.load_state_dict(EarlyStopping(net(), LOSS).state_dict())  # another re-scaling
+    with pytest.raises(ArgumentError, match=r"EarlyStopping\.state_dict"):
+        stopper.load_state_dict(net().state_dict())
     assert len(stopper.history) == 1
+
+
+def test_weights_kept_for_another_purpose_are_not_taken_up():
+    stopper, _ = scripted([3.0, 1.0], keep="lowest")
+    other, _ = scripted([], keep="before_rise")
+    other.load_state_dict(stopper.state_dict())
+    with pytest.raises(ArgumentError, match="before_rise"):
+        other.restore()
 
 
 def test_reset_forgets_everything():
@@ -381,7 +391,7 @@ def test_an_empty_loader_is_refused():
 def test_restoring_nothing_is_refused():
     with pytest.raises(ArgumentError, match="keep="):
         EarlyStopping(net(), LOSS).restore()
-    with pytest.raises(ArgumentError, match="nothing has been measured"):
+    with pytest.raises(ArgumentError, match="no measurement whose weights it"):
         EarlyStopping(net(), LOSS, keep="lowest").restore()
 
 

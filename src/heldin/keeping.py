@@ -54,18 +54,21 @@ class Keeper:
         if self.keep is None:
             raise ArgumentError('No weights are kept: keep=None. Create EarlyStopping with keep="lowest".')
         if self.epoch is None:
-            raise ArgumentError("No weights are kept yet: nothing has been measured. Call step(loader) first.")
+            raise ArgumentError(
+                f"No weights are kept yet: since keep={self.keep!r} was set there was no measurement whose weights it "
+                "asks for. Call step(loader) first."
+            )
         model.load_state_dict(self._held())
         return self.epoch
 
     def state_dict(self) -> dict[str, Any]:
         """The epoch held, and its weights where they are in memory."""
-        return {"epoch": self.epoch, "weights": self._weights}
+        return {"keep": self.keep, "epoch": self.epoch, "weights": self._weights}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Hold what `state` says."""
+        """Hold what `state` says, where it was kept for the same purpose."""
         self.forget()
-        if self.keep is None or state["epoch"] is None:
+        if self.keep is None or self.keep != state["keep"] or state["epoch"] is None:
             return
         self.epoch, self._weights = state["epoch"], state["weights"]
         if self._weights is None or self.keep_in is not None:

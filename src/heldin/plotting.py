@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -51,7 +52,7 @@ class SignalDisplay:
         ax.set_xlabel("epoch")
         if self.decision.stop:
             ax.axvline(float(self.decision.epoch or 0), color=STOP_COLOR, linewidth=4, alpha=0.6, zorder=0)
-        ax.set_title(self.decision.sentence, fontsize="medium")
+        ax.set_title(textwrap.fill(self.decision.sentence, 72), fontsize="medium")
         return ax
 
 

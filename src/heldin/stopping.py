@@ -186,7 +186,7 @@ class EarlyStopping:
         """All that is needed to go on later: plain values and tensors, for `torch.load(..., weights_only=True)`."""
         return {
             "version": VERSION,
-            "signals": list(self.signals),
+            "signals": [signal.label for signal in self.signals.values()],
             "calls": self._calls,
             "readings": [reading.as_dict() for reading in self._readings],
             "kept": self._keeper.state_dict(),
@@ -194,14 +194,20 @@ class EarlyStopping:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from `state_dict()`. The rule given to this object holds, over the readings of before too."""
-        if state.get("version") != VERSION:
+        if "version" not in state or "readings" not in state:
             raise ArgumentError(
-                f"The state should be of version {VERSION}. Found version {state.get('version')!r}. "
+                f"The state should come from EarlyStopping.state_dict(). Found a dict with {list(state)[:5]}. "
+                "Keep it under a key of its own in the checkpoint, beside the model's."
+            )
+        if state["version"] != VERSION:
+            raise ArgumentError(
+                f"The state should be of version {VERSION}. Found version {state['version']!r}. "
                 "Load it with the version of heldin that wrote it."
             )
-        if state["signals"] != list(self.signals):
+        mine = [signal.label for signal in self.signals.values()]
+        if state["signals"] != mine:
             raise ArgumentError(
-                f"The state should be of the signals {list(self.signals)}. Found {state['signals']}. "
+                f"The state should be of the signals {mine}. Found {state['signals']}. "
                 "Create EarlyStopping with the signals it was saved with."
             )
         self.reset()

@@ -144,7 +144,7 @@ class Reading:
 
     epoch: int  # how many times `step` had been called before
     values: Mapping[str, float]
-    num_batches: int
+    num_batches: int  # drawn; one that a re-scaling cannot use is left out, with a warning
 
     def as_dict(self) -> dict[str, Any]:
         """The reading as plain JSON values."""

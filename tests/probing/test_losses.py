@@ -151,6 +151,11 @@ def test_exactly_one_way_to_the_losses_is_taken(loss_fn, sample_losses):
         sample_losses_from(loss_fn, sample_losses)
 
 
+def test_a_class_in_place_of_a_loss_is_refused():
+    with pytest.raises(ArgumentError, match=r"Write CrossEntropyLoss\(\)"):
+        sample_losses_from(nn.CrossEntropyLoss, None)
+
+
 @pytest.mark.parametrize(("loss_fn", "sample_losses"), [("mse", None), (None, 3)])
 def test_what_cannot_be_called_is_refused(loss_fn, sample_losses):
     with pytest.raises(ArgumentError, match="callable"):

@@ -60,8 +60,8 @@ def _draw(source: Iterable[Any], num: int, generator: torch.Generator) -> list[A
         return list(_loader_over(source, indices, generator)) if indices else []
     if isinstance(source, (torch.Tensor, Dataset, str, bytes, dict)) or not isinstance(source, Iterable):
         raise BatchesError(
-            f"Batches should come from a DataLoader, a list of batches or another iterable of batches. "
-            f"Found a {type(source).__name__}. Wrap a dataset: DataLoader(dataset, batch_size=128)."
+            f"Batches should come from a DataLoader, a list of batches or another iterable of batches: the training "
+            f"data, not a metric. Found a {type(source).__name__}. Wrap a dataset: DataLoader(dataset, batch_size=128)."
         )
     if isinstance(source, Sequence):
         return [source[i] for i in torch.randperm(len(source), generator=generator)[:num].tolist()]

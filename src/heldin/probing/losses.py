@@ -23,7 +23,8 @@ LossFunction: TypeAlias = Callable[..., Tensor]
 
 PER_SAMPLE_REMEDY = (
     "Use a loss with a `reduction` argument (nn.CrossEntropyLoss(), F.mse_loss), one that returns a value per sample, "
-    "or pass sample_losses=f with f(model, batch) -> tensor of shape (m,)."
+    "or pass sample_losses=f with f(model, batch) -> tensor of shape (m,); inside it, call the loss with "
+    'reduction="none".'
 )
 
 
@@ -44,6 +45,10 @@ def sample_losses_from(loss_fn: LossFunction | None, sample_losses: SampleLosses
 
 def unreduced(loss_fn: LossFunction | None) -> LossFunction:
     """`loss_fn` without its reduction: a copy of a module, or the function told so; the original is not changed."""
+    if isinstance(loss_fn, type):
+        raise ArgumentError(
+            f"Parameter `loss_fn` should be a loss. Found the class {loss_fn.__name__}. Write {loss_fn.__name__}()."
+        )
     if not callable(loss_fn):
         raise ArgumentError(f"Parameter `loss_fn` should be callable. Found {loss_fn!r}. {PER_SAMPLE_REMEDY}")
     if isinstance(loss_fn, nn.Module):
@@ -74,7 +79,7 @@ def _from_pair(loss_fn: LossFunction, ignored: int | None, model: nn.Module, bat
     if not isinstance(batch, (tuple, list)) or len(batch) != 2:
         found = f"a {type(batch).__name__}" + (f" of {len(batch)}" if isinstance(batch, (tuple, list, dict)) else "")
         raise BatchesError(
-            f"A batch should be a pair (inputs, targets). Found {found}. "
+            f"A batch should be a pair (inputs, targets), and batches a list of such pairs. Found {found}. "
             "For other batches pass loss_fn=None and sample_losses=f with f(model, batch) -> tensor of shape (m,)."
         )
     inputs, target = batch

@@ -79,7 +79,8 @@ class Probe:
         if not parameters:
             raise ArgumentError(
                 f"The model should have trainable parameters. Found none in {type(self.model).__name__}: "
-                "none at all, or all with requires_grad=False. Unfreeze the part that is trained."
+                "none at all (is it the loss? the model comes first), or all with requires_grad=False. "
+                "Unfreeze the part that is trained."
             )
         return parameters
 

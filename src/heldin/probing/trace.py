@@ -101,7 +101,8 @@ def _written_by_forward(modules: list[nn.Module]) -> list[Tensor]:
 
 def _put_back(parameter: nn.Parameter, hooks: Any, requires_grad: bool) -> None:
     parameter._backward_hooks = hooks
-    parameter.requires_grad_(requires_grad)
+    if parameter.requires_grad != requires_grad:
+        parameter.requires_grad_(requires_grad)
 
 
 def _refill(attributes: dict[str, Any], saved: dict[str, Any]) -> None:
