@@ -16,7 +16,7 @@ from torch import Tensor
 from heldin.types import Gradients, Gram
 
 SLICE = 2**11  # products summed in the gradients' own precision: relative error 6e-8, by measurement
-CHUNK = 2**17  # columns of the buffer, a whole number of slices: 2.6 MB for s = 5
+CHUNK = 2**18  # columns of the buffer, a whole number of slices: 4 MB for s = 5
 SAFE = (1e-28, 1e30)  # squared norms for which no product leaves the range of single precision
 
 Column = tuple[Tensor | None, ...]  # the gradients of all batches for one parameter
@@ -26,7 +26,7 @@ Column = tuple[Tensor | None, ...]  # the gradients of all batches for one param
 def gram(gradients: Gradients, *, inner: bool = False) -> Gram:
     """The products of the differences of the rows of `gradients` from the first row; with `inner`, of that row too.
 
-    Cost: one read of the s x d values; memory: one buffer of s x 131,072 values.
+    Cost: one read of the s x d values; memory: one buffer of (s - 1) x 262,144 values.
     """
     rows = gradients.num_batches if inner else gradients.num_batches - 1
     total = torch.zeros(rows, rows, dtype=torch.float64)
@@ -69,29 +69,28 @@ def _products(
 def _streamed(
     columns: list[Column], scales: tuple[float, ...], inner: bool, dtype: torch.dtype, device: torch.device
 ) -> Tensor:
-    total = torch.zeros(len(scales) - (not inner), len(scales) - (not inner), dtype=torch.float64)
-    for rows in _blocks(columns, scales, dtype, device):
-        block = rows if inner else rows[1:]
-        slices = block.view(len(block), -1, SLICE).transpose(0, 1)  # (number of slices, s or s - 1, SLICE)
+    num_rows = len(scales) if inner else len(scales) - 1
+    total = torch.zeros(num_rows, num_rows, dtype=torch.float64)
+    num_values = sum(_size(column) for column in columns)
+    buffer = torch.empty(num_rows, min(CHUNK, -(-num_values // SLICE) * SLICE), dtype=dtype, device=device)
+    for block in _blocks(columns, scales, inner, buffer):
+        slices = block.view(num_rows, -1, SLICE).transpose(0, 1)  # (number of slices, number of rows, SLICE)
         total += torch.bmm(slices, slices.transpose(1, 2)).cpu().sum(0, dtype=torch.float64)
     return total
 
 
-def _blocks(
-    columns: list[Column], scales: tuple[float, ...], dtype: torch.dtype, device: torch.device
-) -> Iterator[Tensor]:
-    """The columns side by side, a buffer full at a time, the first row taken from all others."""
-    size = sum(_size(column) for column in columns)
-    buffer = torch.zeros(len(scales), min(CHUNK, -(-size // SLICE) * SLICE), dtype=dtype, device=device)
-    filled = 0
+def _blocks(columns: list[Column], scales: tuple[float, ...], inner: bool, buffer: Tensor) -> Iterator[Tensor]:
+    """The columns side by side, a buffer full at a time, the first gradient taken from all others."""
+    filled, width = 0, buffer.shape[1]
     for column in columns:
         flat = [None if part is None else part.reshape(-1) for part in column]
         start, length = 0, _size(column)
         while start < length:
-            step = min(length - start, buffer.shape[1] - filled)
-            _fill(buffer[:, filled : filled + step], flat, start, scales)
+            step = min(length - start, width - filled)
+            pieces = [_piece(part, start, step, scale, buffer) for part, scale in zip(flat, scales, strict=True)]
+            _fill(buffer[:, filled : filled + step], pieces, inner)
             start, filled = start + step, filled + step
-            if filled == buffer.shape[1]:
+            if filled == width:
                 yield buffer
                 filled = 0
     if filled:
@@ -99,19 +98,28 @@ def _blocks(
         yield buffer
 
 
-def _fill(block: Tensor, flat: list[Tensor | None], start: int, scales: tuple[float, ...]) -> None:
-    """Write scaled gradients into `block`: the first row as it is, the others less the first."""
-    first, *_ = block
-    for row, part, scale in zip(block, flat, scales, strict=True):
-        piece = None if part is None else part[start : start + len(row)]
-        if piece is not None and (scale != 1.0 or piece.dtype != row.dtype or piece.device != row.device):
-            piece = piece.to(row) * scale
-        if row.data_ptr() == first.data_ptr():
-            row.zero_() if piece is None else row.copy_(piece)
-        elif piece is None:
-            torch.neg(first, out=row)
+def _piece(part: Tensor | None, start: int, step: int, scale: float, like: Tensor) -> Tensor | None:
+    """Some values of one gradient, scaled, in the precision and at the place of `like`."""
+    if part is None:
+        return None
+    piece = part[start : start + step]
+    if scale == 1.0 and piece.dtype == like.dtype and piece.device == like.device:
+        return piece
+    return piece.to(like) * scale
+
+
+def _fill(block: Tensor, pieces: list[Tensor | None], inner: bool) -> None:
+    """Write gradients into `block` less the first one; that one too, as it is, where inner products are asked for."""
+    first, *others = pieces
+    if inner:
+        block[0] = 0.0 if first is None else first
+    for number, piece in enumerate(others, start=int(inner)):
+        if piece is None:
+            block[number] = 0.0 if first is None else -first
+        elif first is None:
+            block[number] = piece
         else:
-            torch.sub(piece, first, out=row)
+            torch.sub(piece, first, out=block[number])
 
 
 def _size(column: Column) -> int:
