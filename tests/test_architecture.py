@@ -18,13 +18,16 @@ ONLY = {  # room -> the rooms it may import, itself aside
     "types": set(),
     "errors": set(),
     "rules": {"types", "errors"},
+    "needs": {"types"},
     "gram": {"types", "errors"},
-    "signals": {"types", "errors", "gram"},
-    "probing": {"types", "errors"},
+    "signals": {"types", "errors", "needs", "gram", "rules"},  # rules: each signal names its authors' own
+    "probing": {"types", "errors", "needs"},
+    "offering": {"errors"},
     "keeping": {"types", "errors"},
     "plotting": {"types", "errors"},
-    "measuring": {"types", "errors", "gram", "signals", "probing"},
-    "watching": {"types", "errors", "signals", "probing", "measuring"},  # it decides nothing, so: no rules
+    "serving": {"types", "errors", "needs", "gram", "probing"},
+    "measuring": {"errors", "probing", "signals", "serving"},
+    "watching": {"types", "errors", "needs", "signals", "probing", "offering", "serving", "measuring"},  # no rules
 }
 NEVER = {  # room -> the rooms it may not import
     FRONT: {"lab", "integrations", "cli"},

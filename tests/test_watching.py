@@ -30,7 +30,7 @@ def loader(num=64, batch_size=8):
 def watch(model, **options):
     defaults = {
         "signal": "gradient_disparity", "batches": 5, "probes": "fresh", "seed": 0,
-        "sample_losses": None, "mode": "train", "autocast": False, "pool": 40,
+        "sample_losses": None, "mode": "train", "autocast": False, "pool": 40, "optimizer": None,
     }  # fmt: skip
     return Watch(model, LOSS, **{**defaults, **options})
 
@@ -74,7 +74,7 @@ def test_pooling_looks_at_more_batches_than_it_compares():
     model = net()
     pooled = Watch(
         model, None, signal=GradientDisparity(rescale="pooled_std"), batches=20, probes="fresh", seed=0,
-        sample_losses=losses, mode="train", autocast=False, pool=40,
+        sample_losses=losses, mode="train", autocast=False, pool=40, optimizer=None,
     )  # fmt: skip
     assert pooled.read(loader(64, batch_size=1), 0).num_batches == 20
     assert len(seen) == 20 + 40

@@ -14,7 +14,18 @@ from heldin.rules import (
     any_of,
     replay,
 )
-from heldin.signals import GradientDisparity, TrainValDisparity
+from heldin.signals import (
+    Cosine,
+    GradientConfusion,
+    GradientDisparity,
+    GradientVariance,
+    InnerProduct,
+    NoiseScale,
+    Sign,
+    TrainValDisparity,
+    list_signals,
+)
+from heldin.signals.signal import signal
 from heldin.stopping import EarlyStopping
 from heldin.types import Decision, StopReason
 
@@ -22,20 +33,28 @@ __version__ = "0.1.0"
 
 __all__ = [
     "ConsecutiveRises",
+    "Cosine",
     "Decision",
     "EarlyStopping",
     "FirstMinimum",
+    "GradientConfusion",
     "GradientDisparity",
+    "GradientVariance",
+    "InnerProduct",
     "Level",
+    "NoiseScale",
     "NthRise",
     "Patience",
     "Probe",
+    "Sign",
     "Smoothed",
     "StopReason",
     "TrainValDisparity",
     "Warmup",
     "all_of",
     "any_of",
+    "list_signals",
     "measure",
     "replay",
+    "signal",
 ]

@@ -19,6 +19,10 @@ class ArgumentError(HeldinError, ValueError):
     """An argument that cannot be: out of range, unknown, contradictory."""
 
 
+class UnservedError(ArgumentError):
+    """A signal whose need cannot be served by what was given: no optimizer, no classes, no linear head."""
+
+
 class BatchesError(HeldinError, ValueError):
     """Batches that cannot be used: none, too few, a stream that cannot be restarted, an unknown layout."""
 

@@ -40,6 +40,7 @@ def gram(gradients: Gradients, *, inner: bool = False) -> Gram:
         first_sq=float(total[0, 0]) if inner else None,
         num_parameters=gradients.num_parameters,
         split=gradients.split,
+        num_samples=gradients.num_samples,
     )
 
 

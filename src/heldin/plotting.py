@@ -25,7 +25,7 @@ class SignalDisplay:
     readings: Sequence[Reading]
     decision: Decision
 
-    def frame(self) -> list[dict[str, float]]:
+    def frame(self) -> list[dict[str, float | None]]:
         """One row a reading: the epoch, and a value for each signal."""
         return [{"epoch": reading.epoch, **reading.values} for reading in self.readings]
 
@@ -42,7 +42,8 @@ class SignalDisplay:
         epochs = [reading.epoch for reading in self.readings]
         for number, label in enumerate(self.readings[0].values):
             scale = ax if number == 0 else ax.twinx()
-            values = [reading.values[label] for reading in self.readings]
+            read = [reading.values[label] for reading in self.readings]
+            values = [math.nan if value is None else value for value in read]
             scale.plot(epochs, values, color=f"C{number}", label=label.replace("_", " "))
             if _spans_decades(values):
                 scale.set_yscale("log")

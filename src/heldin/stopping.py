@@ -12,12 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torch import nn
+from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from heldin.errors import ArgumentError, MissingExtraError, near_match, require_integer
 from heldin.keeping import Keeper
 from heldin.probing.losses import LossFunction, SampleLosses
-from heldin.rules import Rule, as_rule
+from heldin.rules import Rule, as_rule, with_patience
 from heldin.rules.rule import Value
 from heldin.signals import Signal
 from heldin.types import Decision, Direction, Reading
@@ -58,6 +59,7 @@ class EarlyStopping:
         mode: `"train"` (as the paper) or `"eval"`: the mode the model is measured in.
         autocast: leave an autocast region around `step` in force; by default the probe runs in full precision.
         pool: for `rescale="pooled_std"`: over how many batches the losses are pooled.
+        optimizer: the one that trains, for signals that take a hypothetical step (`OptimizationVariance`).
 
     Example:
         >>> import torch
@@ -97,6 +99,7 @@ class EarlyStopping:
         mode: str = "train",
         autocast: bool = False,
         pool: int = 40,
+        optimizer: Optimizer | None = None,
     ) -> None:
         require_integer("every", every, at_least=1, remedy="every=1 measures at each call of step.")
         require_integer("warmup", warmup, at_least=0, remedy="warmup=0 measures from the first call of step on.")
@@ -111,6 +114,7 @@ class EarlyStopping:
             mode=mode,
             autocast=autocast,
             pool=pool,
+            optimizer=optimizer,
         )
         self._keeper = Keeper(keep, keep_in)
         self.model = model
@@ -125,6 +129,8 @@ class EarlyStopping:
         """Forget everything: readings, decision, kept weights."""
         self._calls = 0
         self._readings: list[Reading] = []
+        self._judged: list[int] = []  # the epochs of the readings the rule has seen
+        self._watch.forget()
         self._state = self.rule.start()
         self._decision = Decision(stop=False)
         self._keeper.forget()
@@ -150,18 +156,27 @@ class EarlyStopping:
         """
         epoch = self._calls
         if epoch >= self.warmup and (epoch + 1) % self.every == 0:
+            before = self._state, self._decision, list(self._judged), self._watch.memory
             reading = self._watch.read(loader, epoch, against=against, first=not self._readings)
-            before = self._state, self._decision
             self._readings.append(reading)
             try:
                 self._decide(reading)
                 self._keeper.consider(self.model, epoch, self._worth_keeping(reading))
             except BaseException:  # a full disk, say: this call did not happen, and can be made again
                 self._readings.pop()
-                self._state, self._decision = before
+                self._state, self._decision, self._judged, self._watch.memory = before
                 raise
         self._calls += 1
         return self._decision
+
+    def observe(self, indices: Any, outputs: Tensor) -> None:
+        """Offer the outputs that the training pass has just computed, so that `LabelWave` needs no pass of its own.
+
+        Args:
+            indices: the places of the batch's samples in the dataset.
+            outputs: the model's outputs for them, (m, ...).
+        """
+        self._watch.offered.take(indices, outputs)
 
     def restore(self) -> int:
         """Put the kept weights into the model, and return the epoch they are of."""
@@ -190,6 +205,7 @@ class EarlyStopping:
             "calls": self._calls,
             "readings": [reading.as_dict() for reading in self._readings],
             "kept": self._keeper.state_dict(),
+            "watch": self._watch.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -217,32 +233,40 @@ class EarlyStopping:
             self._readings.append(reading)
             self._decide(reading)
         self._keeper.load_state_dict(state["kept"])
+        self._watch.load_state_dict(state["watch"])
 
     def _decide(self, reading: Reading) -> None:
-        value: Value = reading.values if self.rule.names else next(iter(reading.values.values()))
+        known = {label: value for label, value in reading.values.items() if value is not None}
+        names = self.rule.names or (next(iter(self.signals)),)
+        if not known.keys() >= {*names}:
+            return  # a signal that compares readings has nothing to say yet
+        value: Value = known if self.rule.names else known[names[0]]
         self._state, decision = self.rule.step(self._state, value)
+        self._judged.append(reading.epoch)
         if self._decision.stop:
             return
         self._decision = replace(
             decision,
             signal=decision.signal or next(iter(self.signals)),
-            epoch=None if decision.epoch is None else self._readings[decision.epoch].epoch,
-            before=None if decision.before is None else self._readings[decision.before].epoch,
+            epoch=None if decision.epoch is None else self._judged[decision.epoch],
+            before=None if decision.before is None else self._judged[decision.before],
         )
 
     def _worth_keeping(self, reading: Reading) -> bool:
         if self.keep == "before_rise":
             return self._decision.before == reading.epoch
         label, signal = next(iter(self.signals.items()))
-        values = [earlier.values[label] for earlier in self._readings if math.isfinite(earlier.values[label])]
+        read = [earlier.values[label] for earlier in self._readings]
+        values = [value for value in read if value is not None and math.isfinite(value)]
         best = min if signal.direction is Direction.RISES else max
         latest = reading.values[label]
-        return math.isfinite(latest) and latest == best(values) and values.count(latest) == 1
+        return latest in values and latest == best(values) and values.count(latest) == 1
 
 
 def _settled(rule: Rule | str | None, patience: int | None, signals: dict[str, Signal]) -> Rule:
     """The rule asked for, or the deciding signal's own, told which way each signal is bad."""
-    found = as_rule(next(iter(signals.values())).rule if rule is None else rule, patience)
+    own = next(iter(signals.values())).rule
+    found = as_rule(rule, patience) if rule is not None else own if patience is None else with_patience(own, patience)
     for name in found.names:
         if name not in signals:
             raise ArgumentError(

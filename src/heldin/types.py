@@ -42,19 +42,6 @@ class StopReason(str, Enum):
 
 
 @dataclass(frozen=True)
-class BatchGradients:
-    """What a signal asks of a probe: the gradient of each batch's mean loss, its losses re-scaled by `rescale`.
-
-    `against` asks for the gradients of a second set of batches too, below those of the first; `inner` for inner
-    products, where distances alone would not do.
-    """
-
-    rescale: Rescale = "std"
-    against: bool = False
-    inner: bool = False
-
-
-@dataclass(frozen=True)
 class Gradients:
     """The gradients of s batches at the same weights, one row a batch.
 
@@ -67,6 +54,7 @@ class Gradients:
     scales: tuple[float, ...]  # (s,)
     sizes: tuple[int, ...]  # number of values in each parameter tensor; they add up to d
     split: int  # rows before it are of the first set of batches, the rest of the second
+    num_samples: tuple[int, ...] = ()  # (s,): how many samples each row is the mean of; empty where nobody counted
 
     @property
     def num_batches(self) -> int:
@@ -80,7 +68,8 @@ class Gradients:
 
     def first_set(self) -> Gradients:
         """The rows of the first set of batches alone."""
-        return Gradients(self.rows[: self.split], self.scales[: self.split], self.sizes, self.split)
+        end = self.split
+        return Gradients(self.rows[:end], self.scales[:end], self.sizes, end, self.num_samples[:end])
 
     def matrix(self) -> Tensor:
         """All of it as one tensor (s, d), in double precision on the CPU."""
@@ -108,6 +97,7 @@ class Gram:
     first_sq: float | None  # ||g_0||^2
     num_parameters: int  # d
     split: int  # rows before it are of the first set of batches
+    num_samples: tuple[int, ...] = ()  # (s,): how many samples each gradient is the mean of
 
     @property
     def num_batches(self) -> int:
@@ -126,7 +116,7 @@ class Gram:
     def inner(self, i: int, j: int) -> float:
         """<g_i, g_j>."""
         if self.with_first is None or self.first_sq is None:
-            raise ValueError("This Gram matrix holds distances only. Ask for BatchGradients(..., inner=True).")
+            raise ValueError("This Gram matrix holds distances only. Ask for needs.BatchGradients(..., inner=True).")
         return self.differences[i][j] + self.with_first[i] + self.with_first[j] + self.first_sq
 
     def pairs(self) -> Iterator[tuple[int, int]]:
@@ -139,11 +129,37 @@ class Gram:
 
 
 @dataclass(frozen=True)
+class Moments:
+    """What is kept of the gradients g_1, ..., g_n of the samples of one batch: sums over samples and coordinates."""
+
+    num_samples: int  # n
+    num_parameters: int  # d
+    num_live: int  # coordinates in which some sample has a gradient
+    t_sq_sum: float  # sum over live coordinates of t^2 = n mean^2 / variance, the variance with ddof 1
+    mean_sq: float  # ||mean of g_i||^2
+    variance: float  # sum over coordinates of the variance, ddof 1
+    norm_sq_sum: float  # sum of ||g_i||^2
+
+
+@dataclass(frozen=True)
+class ClassMoments:
+    """What is kept of the gradients of the samples of one class."""
+
+    label: int
+    num_samples: int  # n
+    norm_sum: float  # sum of ||g_i||
+    norm_sq_sum: float  # sum of ||g_i||^2
+    sum_sq: float  # ||sum of g_i||^2
+    num_units: int  # samples whose gradient is not zero
+    unit_sum_sq: float  # ||sum of g_i / ||g_i|| ||^2, over those
+
+
+@dataclass(frozen=True)
 class Reading:
-    """What was read at one moment: a number for each signal."""
+    """What was read at one moment: a number for each signal, None while it has nothing yet to compare with."""
 
     epoch: int  # how many times `step` had been called before
-    values: Mapping[str, float]
+    values: Mapping[str, float | None]
     num_batches: int  # drawn; one that a re-scaling cannot use is left out, with a warning
 
     def as_dict(self) -> dict[str, Any]:

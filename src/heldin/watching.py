@@ -1,6 +1,7 @@
 """Watching a model while it trains: which batches, which signals, one reading at a time.
 
-A `Watch` draws batches of its own from the training data and reads signals from them. It decides nothing.
+A `Watch` draws batches of its own from the training data and reads signals from them; it remembers what signals that
+compare readings ask it to. It decides nothing.
 """
 
 from __future__ import annotations
@@ -8,16 +9,21 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from torch import nn
+from torch.optim import Optimizer
 
 from heldin.errors import BatchesError, HeldinWarning, NotFiniteError, require_choice, require_integer
 from heldin.measuring import read
-from heldin.probing import Probe, draw
+from heldin.needs import BatchGradients
+from heldin.offering import Offered
+from heldin.probing import Probe, draw, whole
 from heldin.probing.losses import LossFunction, SampleLosses
 from heldin.probing.randomness import seed_for
-from heldin.signals import Signal, labelled
+from heldin.serving import Source
+from heldin.signals import Memory, Signal, labelled
 from heldin.types import Reading
 
 
@@ -37,6 +43,7 @@ class Watch:
         mode: str,
         autocast: bool,
         pool: int,
+        optimizer: Optimizer | None,
     ) -> None:
         require_integer("batches", batches, at_least=2, remedy="The paper uses batches=5.")
         require_choice("probes", probes, ("fresh", "fixed"))
@@ -47,6 +54,9 @@ class Watch:
         self.probes = probes
         self.seed = seed
         self.pool = pool
+        self.optimizer = optimizer
+        self.memory: dict[str, Memory] = {}
+        self.offered = Offered()
         self._probe = Probe(model, loss_fn, sample_losses=sample_losses, mode=mode, autocast=autocast)
         self._warned: set[str] = set()
 
@@ -59,7 +69,8 @@ class Watch:
         model; later they speak of a training that diverged, and are read as NaN.
         """
         drawing = epoch if self.probes == "fresh" else 0
-        pooling = any(signal.needs.rescale == "pooled_std" for signal in self.signals.values())
+        needs = [signal.needs for signal in self.signals.values()]
+        pooling = any(isinstance(need, BatchGradients) and need.rescale == "pooled_std" for need in needs)
         wanted = max(self.batches, self.pool) if pooling else self.batches
         drawn = draw(loader, wanted, seed=seed_for(self.seed, "draw", drawing))
         batches = drawn[: self.batches]
@@ -67,21 +78,42 @@ class Watch:
         others = None
         if against is not None:
             others = draw(against, self.batches, seed=seed_for(self.seed, "against", drawing))
+        values: dict[str, float | None]
+        source = Source(
+            batches,
+            against=others,
+            pool=drawn if pooling else None,
+            optimizer=self.optimizer,
+            samples=partial(self._samples, loader),
+            outputs=self.offered.outputs(loader),
+            seed=seed_for(self.seed, "probe", drawing),
+        )
         try:
-            values = read(
-                self._probe,
-                self.signals,
-                batches,
-                against=others,
-                pool=drawn if pooling else None,
-                seed=seed_for(self.seed, "probe", drawing),
-            )
+            values, remembered = read(self._probe, self.signals, source, self.memory)
+            self.memory = {**self.memory, **remembered}
         except NotFiniteError as error:
             if first:
                 raise
             self._warn("not finite", f"Recorded as NaN at epoch {epoch}: {error}")
             values = dict.fromkeys(self.signals, math.nan)
         return Reading(epoch, values, len(batches))
+
+    def forget(self) -> None:
+        """Forget what signals remember and what training offered."""
+        self.memory = {}
+        self.offered = Offered()
+
+    def state_dict(self) -> dict[str, Any]:
+        """What signals remember and what training offered: plain values and tensors."""
+        return {"memory": self.memory, "offered": self.offered.kept}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from `state_dict()`."""
+        self.memory = dict(state["memory"])
+        self.offered.kept = None if state["offered"] is None else state["offered"].clone()
+
+    def _samples(self, loader: Iterable[Any], num_samples: int | None) -> Iterable[Any]:
+        return whole(loader, seed=seed_for(self.seed, "whole"), num_samples=num_samples)
 
     def _check_number(self, found: int) -> None:
         if found < 2:

@@ -160,3 +160,8 @@ def test_a_class_in_place_of_a_loss_is_refused():
 def test_what_cannot_be_called_is_refused(loss_fn, sample_losses):
     with pytest.raises(ArgumentError, match="callable"):
         sample_losses_from(loss_fn, sample_losses)
+
+
+def test_an_empty_batch_is_refused():
+    with pytest.raises(BatchesError, match="at least one sample"):
+        losses_of(F.cross_entropy, nn.Linear(2, 3), (torch.zeros(0, 2), torch.zeros(0, dtype=torch.long)))

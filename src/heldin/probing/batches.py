@@ -49,6 +49,32 @@ def draw(source: Iterable[Any], num_batches: int, *, seed: int) -> list[Any]:
     return batches
 
 
+def whole(source: Iterable[Any], *, seed: int, num_samples: int | None = None) -> Iterator[Any]:
+    """Batches that hold the same samples in the same order every time: all of `source`, or the first ones.
+
+    From a `DataLoader` over a dataset with a length its samples are read in the order of their indices; augmentation
+    draws from `seed` alone. Ends once `num_samples` samples have been given, where batches let themselves be counted.
+    """
+    with own_randomness(seed, source), torch.inference_mode(False):
+        generator = torch.Generator().manual_seed(seed)
+        if isinstance(source, DataLoader) and not isinstance(source.dataset, IterableDataset):
+            batch_sampler = source.batch_sampler
+            population = None if batch_sampler is None else _population(getattr(batch_sampler, "sampler", None))
+            indices = sorted(range(len(source.dataset)) if population is None else population)  # type: ignore[arg-type]
+            indices = indices if num_samples is None else indices[:num_samples]
+            size = getattr(batch_sampler, "batch_size", None) or 1
+            grouped = [indices[start : start + size] for start in range(0, len(indices), size)]
+            yield from _loader_over(source, indices if batch_sampler is None else grouped, generator)
+        elif isinstance(source, DataLoader):
+            _refuse_one_shot(source.dataset)  # type: ignore[arg-type]
+            yield from _twin(source, generator)
+        elif isinstance(source, Sequence):
+            yield from source
+        else:
+            _refuse_one_shot(source)
+            yield from _copied(source, generator)
+
+
 def _draw(source: Iterable[Any], num: int, generator: torch.Generator) -> list[Any]:
     if isinstance(source, DataLoader):
         if type(source).__iter__ is not DataLoader.__iter__:

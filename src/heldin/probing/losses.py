@@ -28,8 +28,13 @@ PER_SAMPLE_REMEDY = (
 )
 
 
-def sample_losses_from(loss_fn: LossFunction | None, sample_losses: SampleLosses | None) -> SampleLosses:
-    """The function (model, batch) -> losses (m,) that a probe works with, checked at each call."""
+def sample_losses_from(
+    loss_fn: LossFunction | None, sample_losses: SampleLosses | None, *, check: bool = True
+) -> SampleLosses:
+    """The function (model, batch) -> losses (m,) that a probe works with.
+
+    It checks the values at each call, unless told not to: inside a vmap they cannot be looked at.
+    """
     if (loss_fn is None) == (sample_losses is None):
         found = "neither" if loss_fn is None else "both"
         raise ArgumentError(
@@ -39,8 +44,8 @@ def sample_losses_from(loss_fn: LossFunction | None, sample_losses: SampleLosses
     if sample_losses is not None:
         if not callable(sample_losses):
             raise ArgumentError(f"Parameter `sample_losses` should be callable. Found {sample_losses!r}.")
-        return functools.partial(_from_batch, sample_losses)
-    return functools.partial(_from_pair, unreduced(loss_fn), _ignored_index(loss_fn))
+        return functools.partial(_from_batch, sample_losses, check)
+    return functools.partial(_from_pair, unreduced(loss_fn), _ignored_index(loss_fn), check)
 
 
 def unreduced(loss_fn: LossFunction | None) -> LossFunction:
@@ -75,7 +80,7 @@ def _ignored_index(loss_fn: LossFunction | None) -> int | None:
     return parameter.default if parameter is not None and isinstance(parameter.default, int) else None
 
 
-def _from_pair(loss_fn: LossFunction, ignored: int | None, model: nn.Module, batch: Any) -> Tensor:
+def _from_pair(loss_fn: LossFunction, ignored: int | None, check: bool, model: nn.Module, batch: Any) -> Tensor:
     if not isinstance(batch, (tuple, list)) or len(batch) != 2:
         found = f"a {type(batch).__name__}" + (f" of {len(batch)}" if isinstance(batch, (tuple, list, dict)) else "")
         raise BatchesError(
@@ -91,30 +96,35 @@ def _from_pair(loss_fn: LossFunction, ignored: int | None, model: nn.Module, bat
     mask = None
     if ignored is not None and isinstance(losses, Tensor) and losses.ndim > 1 and losses.shape == target.shape:
         mask = target != ignored
-    return _one_a_sample(losses, expected, mask)
+    return _one_a_sample(losses, expected, mask, check)
 
 
-def _from_batch(sample_losses: SampleLosses, model: nn.Module, batch: Any) -> Tensor:
-    return _one_a_sample(sample_losses(model, batch), None, None)
+def _from_batch(sample_losses: SampleLosses, check: bool, model: nn.Module, batch: Any) -> Tensor:
+    return _one_a_sample(sample_losses(model, batch), None, None, check)
 
 
-def _one_a_sample(losses: Any, expected: int | None, mask: Tensor | None) -> Tensor:
+def _one_a_sample(losses: Any, expected: int | None, mask: Tensor | None, check: bool) -> Tensor:
     """Losses of any shape (m, ...) -> (m,), refused where they cannot be that."""
     if not isinstance(losses, Tensor):
         raise LossError(f"The loss should be a tensor with one value per sample. Found {type(losses).__name__}.")
     if losses.ndim == 0:
         raise LossError(f"The loss should have one value per sample. Found a single number. {PER_SAMPLE_REMEDY}")
+    if losses.numel() == 0:
+        raise BatchesError(
+            f"A batch should have at least one sample. Found losses of shape {tuple(losses.shape)}. "
+            "Leave empty batches out."
+        )
     if expected is not None and losses.shape[0] != expected:
         raise LossError(
             f"The loss should have one value for each of the {expected} samples of a batch. "
             f"Found shape {tuple(losses.shape)}. {PER_SAMPLE_REMEDY}"
         )
-    if not losses.requires_grad:
+    if check and not losses.requires_grad:
         raise LossError(
             "The loss should depend on the model's parameters. Found a loss on no graph (requires_grad is False). "
             "Look for torch.no_grad, .detach(), .item() or .data between the model and the loss."
         )
-    if not math.isfinite(losses.detach().sum()) and not torch.isfinite(losses).all():
+    if check and not math.isfinite(losses.detach().sum()) and not torch.isfinite(losses).all():
         bad = int((~torch.isfinite(losses)).sum())
         raise NotFiniteError(
             f"The losses of a batch should be finite. Found {bad} of {losses.numel()} that are NaN or infinite. "

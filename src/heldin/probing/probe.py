@@ -7,7 +7,8 @@ hooks and every random stream, also when it raises half-way.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -84,6 +85,36 @@ class Probe:
             )
         return parameters
 
+    @contextmanager
+    def session(self, *, seed: int | None = None, mode: str | None = None) -> Iterator[set[torch.device]]:
+        """Run the model at will: on leaving, everything is as it was. Gives the devices it lies on.
+
+        Randomness inside follows from `seed` alone; `seed` and `mode` stand in for the probe's own, this time.
+        """
+        devices = {parameter.device for parameter in self.parameters()}
+        modules = [thing for thing in (self.model, self.loss_fn, self.sample_losses) if isinstance(thing, nn.Module)]
+        holders = [self.loss_fn, self.sample_losses, *(m for module in modules for m in module.modules())]
+        with (
+            own_randomness(self.seed if seed is None else seed, *holders),
+            plain_execution(device_types={device.type for device in devices}, autocast=self.autocast),
+            untouched(*modules, mode=self.mode if mode is None else mode),
+        ):
+            self._losses = sample_losses_from(self.loss_fn, self.sample_losses)  # the loss as it is by now
+            yield devices
+
+    def losses(self, batch: Any, *, check: bool = True) -> Tensor:
+        """The losses of the samples of a batch (m,), inside a session; unchecked inside a vmap."""
+        if check:
+            return self._losses(self.model, batch)
+        return sample_losses_from(self.loss_fn, self.sample_losses, check=False)(self.model, batch)
+
+    def listed(self, batches: Iterable[Any], name: str = "batches") -> list[Any]:
+        """Batches handed over as they are to be used; a loader is read through a twin."""
+        if isinstance(batches, (list, tuple)):
+            return list(batches)
+        with own_randomness(None, batches):  # a loader may draw when it is iterated
+            return listed(batches, name)
+
     def gradients(
         self,
         batches: Iterable[Any],
@@ -120,26 +151,17 @@ class Probe:
         for rescale in wanted:
             require_choice("rescale", rescale, RESCALINGS)
         parameters = self.parameters()
-        with own_randomness(None, batches, against, pool):  # a loader may draw when it is iterated
-            first = listed(batches, "batches")
-            second = [] if against is None else listed(against, "against")
-            pooled = None if pool is None else listed(pool, "pool")
+        first = self.listed(batches)
+        second = [] if against is None else self.listed(against, "against")
+        pooled = None if pool is None else self.listed(pool, "pool")
         if len(first) < at_least or (against is not None and not second):
             raise BatchesError(_too_few(wanted[0], len(first), len(second), at_least, []))
-        devices = {parameter.device for parameter in parameters}
-        modules = [thing for thing in (self.model, self.loss_fn, self.sample_losses) if isinstance(thing, nn.Module)]
-        holders = [self.loss_fn, self.sample_losses, *(m for module in modules for m in module.modules())]
-        with (
-            own_randomness(self.seed if seed is None else seed, *holders),
-            plain_execution(device_types={device.type for device in devices}, autocast=self.autocast),
-            untouched(*modules, mode=self.mode),
-        ):
-            self._losses = sample_losses_from(self.loss_fn, self.sample_losses)  # the loss as it is by now
+        with self.session(seed=seed) as devices:
             shots = [self._shoot(moved(batch, devices), wanted, parameters) for batch in [*first, *second]]
             if "pooled_std" in wanted:
                 singles = [shot.losses for shot in shots[: len(first)]]
                 if pooled is not None:
-                    singles = [self._losses(self.model, moved(batch, devices)).detach().cpu() for batch in pooled]
+                    singles = [self.losses(moved(batch, devices)).detach().cpu() for batch in pooled]
                 spread = pooled_std(singles)
                 for shot in shots:
                     shot.divide("pooled_std", spread, "all the pooled losses are equal")
@@ -147,7 +169,7 @@ class Probe:
 
     def _shoot(self, batch: Any, wanted: list[str], parameters: list[nn.Parameter]) -> _Shot:
         """One forward pass, and a backward pass for each way of re-scaling that needs its own."""
-        losses = self._losses(self.model, batch)
+        losses = self.losses(batch)
         shot, eps = _Shot(losses.detach().cpu().double()), torch.finfo(losses.dtype).eps
         shot.problems = {name: problem for name in wanted if (problem := unusable(shot.losses, name, eps)) is not None}
         usable = [name for name in wanted if name not in shot.problems]
@@ -179,6 +201,7 @@ class Probe:
             scales=tuple(shot.scales.get(name, 1.0) for shot in kept),
             sizes=tuple(parameter.numel() for parameter in parameters),
             split=len(first),
+            num_samples=tuple(shot.losses.numel() for shot in kept),
         )
 
 

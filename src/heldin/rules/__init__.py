@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
+
 from heldin.errors import ArgumentError, near_match
 from heldin.rules.combine import AllOf, AnyOf, Combined, all_of, any_of
 from heldin.rules.level import Level
@@ -10,7 +12,7 @@ from heldin.rules.patience import Patience
 from heldin.rules.replay import replay
 from heldin.rules.rises import ConsecutiveRises, NthRise
 from heldin.rules.rule import Rule, State, Value
-from heldin.rules.smoothing import Smoothed, Warmup
+from heldin.rules.smoothing import Smoothed, Warmup, Wrapped
 
 NAMED: dict[str, type[NthRise] | type[ConsecutiveRises] | type[Patience] | type[FirstMinimum]] = {
     "nth_rise": NthRise,
@@ -37,6 +39,18 @@ def as_rule(rule: Rule | str, patience: int | None = None) -> Rule:
     return NAMED[rule]() if patience is None else NAMED[rule](patience=patience)
 
 
+def with_patience(rule: Rule, patience: int) -> Rule:
+    """The same rule with another patience, also where it stands inside another one."""
+    if isinstance(rule, Wrapped):
+        return replace(rule, rule=with_patience(rule.rule, patience))
+    if "patience" not in {field.name for field in fields(rule)}:  # type: ignore[arg-type]
+        raise ArgumentError(
+            f"Found `patience = {patience}`, but the signal's own rule, {rule}, has none. "
+            "Name another rule: rule=NthRise(5)."
+        )
+    return replace(rule, patience=patience)  # type: ignore[type-var]
+
+
 __all__ = [
     "AllOf",
     "AnyOf",
@@ -55,4 +69,5 @@ __all__ = [
     "any_of",
     "as_rule",
     "replay",
+    "with_patience",
 ]

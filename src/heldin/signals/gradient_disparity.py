@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from heldin.errors import require_choice
-from heldin.signals.signal import Signal, register
-from heldin.types import RESCALINGS, BatchGradients, Direction, Gram, Rescale
+from heldin.needs import BatchGradients
+from heldin.signals.registry import register
+from heldin.signals.signal import Family, Signal
+from heldin.types import RESCALINGS, Direction, Gram, Rescale
 
 
 @dataclass(frozen=True)
@@ -17,6 +19,7 @@ class _Disparity(Signal):
     """A mean distance between gradients; what differs is between which."""
 
     direction: ClassVar[Direction] = Direction.RISES
+    family: ClassVar[Family] = Family.NOISE
 
     rescale: Rescale = "std"
     normalize: bool = False
@@ -75,6 +78,7 @@ class GradientDisparity(_Disparity):
     """
 
     name: ClassVar[str] = "gradient_disparity"
+    reference: ClassVar[str] = "Forouzesh, Thiran 2021"
 
     @property
     def needs(self) -> BatchGradients:
@@ -119,6 +123,8 @@ class TrainValDisparity(_Disparity):
     """
 
     name: ClassVar[str] = "train_val_disparity"
+    cost: ClassVar[str] = "2s backward"
+    reference: ClassVar[str] = "Forouzesh, Thiran 2021"
 
     @property
     def needs(self) -> BatchGradients:

@@ -70,3 +70,33 @@ def distance(a: Tensor, b: Tensor) -> float:
 def mean(values: list[float]) -> float:
     """The arithmetic mean."""
     return sum(values) / len(values)
+
+
+def gradient_variance(G: Tensor) -> float:
+    """Variance over the rows (ddof 1), summed over coordinates."""
+    return float(G.double().var(0).sum())
+
+
+def inner_product(G: Tensor) -> float:
+    """Mean inner product over the unordered pairs of rows."""
+    return mean([float(a.double() @ b.double()) for a, b in combinations(G, 2)])
+
+
+def sign(G: Tensor) -> float:
+    """Mean sign of the inner product over the unordered pairs of rows."""
+    return mean([float(torch.sign(a.double() @ b.double())) for a, b in combinations(G, 2)])
+
+
+def cosine(G: Tensor) -> float:
+    """Mean cosine over the unordered pairs of rows."""
+    return mean([float(a @ b / (a.norm() * b.norm())) for a, b in combinations(G.double(), 2)])
+
+
+def gradient_confusion(G: Tensor, of: str) -> float:
+    """The least agreement over the unordered pairs of rows, with its sign turned."""
+    return -min((cosine if of == "cosine" else inner_product)(torch.stack(pair)) for pair in combinations(G, 2))
+
+
+def noise_scale(G: Tensor, unbiased: bool) -> float:
+    """Variance over squared norm, of gradients of single samples."""
+    return gradient_variance(G) / (inner_product(G) if unbiased else float((G.double().mean(0) ** 2).sum()))

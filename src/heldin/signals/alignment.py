@@ -1,0 +1,140 @@
+"""Alignment of batch gradients (after Fort et al., 2019): do different batches pull the same way?"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+from heldin.needs import BatchGradients
+from heldin.signals.registry import register
+from heldin.signals.signal import Family, Signal
+from heldin.types import Direction, Gram
+
+
+@dataclass(frozen=True)
+class _Alignment(Signal):
+    """A mean over pairs of batches; what differs is of what."""
+
+    direction: ClassVar[Direction] = Direction.FALLS
+    family: ClassVar[Family] = Family.ANGLES
+    reference: ClassVar[str] = "Fort et al. 2019"
+
+    @property
+    def needs(self) -> BatchGradients:
+        """The gradients of the batches' plain losses, with inner products."""
+        # PAPER: does not say whether losses were re-scaled here; sign and cosine do not depend on a constant scale.
+        return BatchGradients("none", inner=True)
+
+    def read(self, gram: Gram) -> float:
+        """The mean over all pairs of batches."""
+        values = [self._of_pair(gram, i, j) for i, j in gram.pairs()]
+        return math.fsum(values) / len(values)
+
+    @abstractmethod
+    def _of_pair(self, gram: Gram, i: int, j: int) -> float:
+        """The alignment of two gradients."""
+
+
+@register
+@dataclass(frozen=True)
+class InnerProduct(_Alignment):
+    """Mean inner product of the gradients of s batches.
+
+    Formula (section 6 of the paper):
+        the mean of <g_i, g_j> over pairs i < j: an unbiased estimate of the squared norm of the full gradient.
+    Shapes:
+        gradients (s, d) -> one number.
+    Cost:
+        s forward and backward passes; memory s * d.
+    Misleads when:
+        the loss itself falls: it shrinks with the gradients, so it falls on every training run that goes well.
+    Reference:
+        Fort, Nowak, Jastrzebski, Narayanan, "Stiffness: A New Perspective on Generalization in Neural Networks", 2019.
+
+    Example:
+        >>> import torch
+        >>> import heldin
+        >>> batches = [(torch.full((4, 1), x), torch.zeros(4, 1)) for x in (2.0, 3.0)]
+        >>> model = torch.nn.Linear(1, 1, bias=False)
+        >>> found = heldin.measure(model, torch.nn.L1Loss(), batches, signals="inner_product")
+        >>> round(found["inner_product"], 4)
+        6.0
+    """
+
+    name: ClassVar[str] = "inner_product"
+
+    def _of_pair(self, gram: Gram, i: int, j: int) -> float:
+        return gram.inner(i, j)
+
+
+@register
+@dataclass(frozen=True)
+class Sign(_Alignment):
+    """Mean sign of the inner products of the gradients of s batches.
+
+    Formula (section 6 of the paper):
+        the mean of sign(<g_i, g_j>) over pairs i < j, with sign(0) = 0.
+    Shapes:
+        gradients (s, d) -> one number in -1 .. 1.
+    Cost:
+        s forward and backward passes; memory s * d.
+    Misleads when:
+        batches are large: all pairs agree, and it stays at 1. Over 10 pairs it takes 11 values (21 with zeros), so it
+        stays where it is for many epochs and then jumps.
+    Reference:
+        Fort, Nowak, Jastrzebski, Narayanan, "Stiffness: A New Perspective on Generalization in Neural Networks", 2019.
+
+    Example:
+        >>> import torch
+        >>> import heldin
+        >>> batches = [(torch.full((4, 1), x), torch.zeros(4, 1)) for x in (2.0, 3.0)]
+        >>> model = torch.nn.Linear(1, 1, bias=False)
+        >>> heldin.measure(model, torch.nn.L1Loss(), batches, signals="sign")
+        {'sign': 1.0}
+    """
+
+    name: ClassVar[str] = "sign"
+
+    def _of_pair(self, gram: Gram, i: int, j: int) -> float:
+        inner = gram.inner(i, j)
+        return inner if math.isnan(inner) else float((inner > 0.0) - (inner < 0.0))
+
+
+@register
+@dataclass(frozen=True)
+class Cosine(_Alignment):
+    """Mean cosine between the gradients of s batches.
+
+    Formula (section 6 of the paper):
+        the mean of <g_i, g_j> / (||g_i|| ||g_j||) over pairs i < j; 0 for a pair with a gradient that is zero.
+    Shapes:
+        gradients (s, d) -> one number in -1 .. 1.
+    Cost:
+        s forward and backward passes; memory s * d.
+    Misleads when:
+        batch sizes are compared: larger batches agree more, whatever the network has learnt.
+    Reference:
+        Fort, Nowak, Jastrzebski, Narayanan, "Stiffness: A New Perspective on Generalization in Neural Networks", 2019.
+
+    Example:
+        >>> import torch
+        >>> import heldin
+        >>> batches = [(torch.full((4, 1), x), torch.zeros(4, 1)) for x in (2.0, 3.0)]
+        >>> model = torch.nn.Linear(1, 1, bias=False)
+        >>> found = heldin.measure(model, torch.nn.L1Loss(), batches, signals="cosine")
+        >>> round(found["cosine"], 4)
+        1.0
+    """
+
+    name: ClassVar[str] = "cosine"
+
+    def _of_pair(self, gram: Gram, i: int, j: int) -> float:
+        return cosine(gram, i, j)
+
+
+def cosine(gram: Gram, i: int, j: int) -> float:
+    """The cosine of the angle between two gradients; 0 where one of them is zero."""
+    norms = math.sqrt(gram.inner(i, i)) * math.sqrt(gram.inner(j, j))
+    return gram.inner(i, j) / norms if norms != 0.0 else 0.0

@@ -1,0 +1,70 @@
+"""Gradient variance (after Negrea et al., 2019): the spread of the gradients of different batches."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from heldin.errors import require_choice
+from heldin.needs import BatchGradients
+from heldin.signals.registry import register
+from heldin.signals.signal import Family, Signal
+from heldin.types import RESCALINGS, Direction, Gram, Rescale
+
+
+@register
+@dataclass(frozen=True)
+class GradientVariance(Signal):
+    """Variance of the gradients of s batches, summed over all coordinates.
+
+    Formula (section 6 of the paper):
+        Var = 1 / (s - 1) * sum over j of ||g_j - mean of g||^2, which is half the mean of ||g_i - g_j||^2 over pairs.
+    Shapes:
+        gradients (s, d) -> one number.
+    Cost:
+        s forward and backward passes; memory s * d. Free where gradient disparity is measured: same Gram matrix.
+    Misleads when:
+        gradient disparity does. In high dimension disparity is nearly sqrt(2 Var), so both rise and fall together and
+        stop at the same epoch: it is no second opinion.
+    Reference:
+        Negrea, Haghifam, Dziugaite, Khisti, Roy, "Information-Theoretic Generalization Bounds for SGLD via
+        Data-Dependent Estimates", NeurIPS 2019; as a stopping signal: Forouzesh, Thiran 2021.
+
+    Args:
+        rescale: as for `GradientDisparity`; the paper's results need the same one for both.
+
+    Example:
+        >>> import torch
+        >>> import heldin
+        >>> batches = [(torch.full((4, 1), x), torch.zeros(4, 1)) for x in (1.0, 3.0)]
+        >>> signal = heldin.GradientVariance(rescale="none")
+        >>> found = heldin.measure(torch.nn.Linear(1, 1, bias=False), torch.nn.L1Loss(), batches, signals=signal)
+        >>> round(found["gradient_variance"], 4)
+        2.0
+    """
+
+    name: ClassVar[str] = "gradient_variance"
+    direction: ClassVar[Direction] = Direction.RISES
+    family: ClassVar[Family] = Family.NOISE
+    reference: ClassVar[str] = "Negrea et al. 2019"
+
+    rescale: Rescale = "std"
+
+    def __post_init__(self) -> None:
+        require_choice("rescale", self.rescale, RESCALINGS)
+
+    @property
+    def needs(self) -> BatchGradients:
+        """The gradients of the batches."""
+        return BatchGradients(self.rescale)
+
+    def read(self, gram: Gram) -> float:
+        """Half the mean squared distance over all pairs of batches."""
+        return variance(gram)
+
+
+def variance(gram: Gram) -> float:
+    """The unbiased variance of the gradients, summed over coordinates: half the mean squared distance over pairs."""
+    squares = [gram.distance_sq(i, j) for i, j in gram.pairs()]
+    return math.fsum(squares) / (2 * len(squares))

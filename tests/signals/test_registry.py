@@ -1,0 +1,61 @@
+"""Signals by name, and the table of them."""
+
+import pytest
+
+import heldin
+from heldin import Cosine, GradientDisparity
+from heldin.errors import ArgumentError
+from heldin.rules import Level, Patience, Smoothed
+from heldin.signals import REGISTRY, labelled
+from heldin.signals.registry import _short
+
+
+def test_a_name_stands_for_the_signal_with_its_default_options():
+    assert labelled("gradient_disparity") == {"gradient_disparity": GradientDisparity()}
+    assert labelled(["cosine", GradientDisparity()]) == {"cosine": Cosine(), "gradient_disparity": GradientDisparity()}
+
+
+def test_two_variants_carry_their_options():
+    found = labelled([GradientDisparity(), GradientDisparity(rescale="none")])
+    assert list(found) == ["gradient_disparity", "gradient_disparity[rescale=none]"]
+
+
+@pytest.mark.parametrize(
+    ("signals", "word"),
+    [("gradient_dispariti", "Did you mean 'gradient_disparity'"), ([], "empty"), (["cosine", Cosine()], "twice")],
+    ids=["a slip", "none", "twice"],
+)
+def test_what_is_no_list_of_signals_is_refused(signals, word):
+    with pytest.raises(ArgumentError, match=word):
+        labelled(signals)
+
+
+def test_the_table_has_a_full_row_for_each_signal():
+    table = heldin.list_signals()
+    assert {row["name"] for row in table} == set(REGISTRY)
+    assert len(table) == len(REGISTRY)
+    assert all(value for row in table for value in row.values())
+
+
+def test_the_table_keeps_families_together():
+    families = [row["family"] for row in heldin.list_signals()]
+    assert len([f for f, before in zip(families, [None, *families], strict=False) if f != before]) == len({*families})
+
+
+def test_the_table_prints_one_line_a_signal():
+    lines = str(heldin.list_signals()).splitlines()
+    assert len(lines) == len(REGISTRY) + 1
+    assert lines[0].split()[:3] == ["name", "needs", "cost"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        (Level(0.0), "Level(0.0)"),
+        (Patience(10), "Patience(10)"),
+        (Smoothed(Patience(10), window=10), "Smoothed(Patience(10), 10)"),
+    ],
+    ids=str,
+)
+def test_a_rule_is_written_with_the_arguments_that_matter(rule, expected):
+    assert _short(rule) == expected
