@@ -39,6 +39,14 @@ class MissingExtraError(HeldinError, ImportError):
     """An optional dependency that is not installed."""
 
 
+class StoreError(HeldinError, OSError):
+    """Records that cannot be read or written."""
+
+
+class DataError(HeldinError, ValueError):
+    """Data that cannot be used: missing, not to be had, or not what it should be."""
+
+
 class HeldinWarning(UserWarning):
     """Something was skipped or reduced; the result still stands."""
 

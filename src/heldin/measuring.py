@@ -17,7 +17,8 @@ from heldin.errors import HeldinWarning, UnservedError
 from heldin.probing.losses import LossFunction, SampleLosses
 from heldin.probing.probe import Probe
 from heldin.serving import Source, serve
-from heldin.signals import REGISTRY, Memory, RememberingSignal, Signal, labelled
+from heldin.signals import Memory, RememberingSignal, Signal, labelled
+from heldin.signals.registry import names
 
 
 def measure(
@@ -67,7 +68,7 @@ def measure(
         ['cosine', 'gradient_disparity']
     """
     everything = isinstance(signals, str) and signals == "all"
-    wanted = labelled(list(REGISTRY) if everything else signals)
+    wanted = labelled(names() if everything else signals)
     probe = Probe(model, loss_fn, sample_losses=sample_losses, mode=mode, autocast=autocast, seed=seed)
     source = Source(probe.listed(batches), against, pool, optimizer)
     values, remembered = read(probe, wanted, source, memory or {}, leave_out=everything)

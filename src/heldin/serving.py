@@ -25,22 +25,12 @@ from heldin.needs import (
     SampleGradients,
     SteppedOutputs,
 )
+from heldin.probing.head import head_alignments
+from heldin.probing.moments import class_moments, sample_moments
+from heldin.probing.outputs import outputs
 from heldin.probing.probe import Probe
+from heldin.probing.steps import random_label_step, stepped_outputs
 from heldin.types import Gram
-
-
-def _late(name, attribute):  # while the rooms are being built
-    import importlib
-
-    return lambda *a, **k: getattr(importlib.import_module("heldin.probing." + name), attribute)(*a, **k)
-
-
-head_alignments = _late("head", "head_alignments")
-class_moments = _late("moments", "class_moments")
-sample_moments = _late("moments", "sample_moments")
-outputs = _late("outputs", "outputs")
-random_label_step = _late("steps", "random_label_step")
-stepped_outputs = _late("steps", "stepped_outputs")
 
 
 @dataclass(frozen=True)

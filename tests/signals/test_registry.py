@@ -3,10 +3,10 @@
 import pytest
 
 import heldin
-from heldin import Cosine, GradientDisparity
+from heldin import Cosine, GradientDisparity, NoiseScale
 from heldin.errors import ArgumentError
 from heldin.rules import Level, Patience, Smoothed
-from heldin.signals import REGISTRY, labelled
+from heldin.signals import REGISTRY, from_label, labelled
 from heldin.signals.registry import _short
 
 
@@ -59,3 +59,22 @@ def test_the_table_prints_one_line_a_signal():
 )
 def test_a_rule_is_written_with_the_arguments_that_matter(rule, expected):
     assert _short(rule) == expected
+
+
+@pytest.mark.parametrize(
+    "signal",
+    [GradientDisparity(), GradientDisparity(rescale="none", normalize=True), NoiseScale(unbiased=False)],
+    ids=lambda signal: signal.label,
+)
+def test_a_label_can_be_read_back(signal):
+    assert from_label(signal.label) == signal
+
+
+@pytest.mark.parametrize(
+    ("label", "word"),
+    [("cosin", "'cosine'"), ("gradient_disparity[rescal=none]", "'rescale'"), ("cosine[s=1]", "none"), (3, "3")],
+    ids=str,
+)
+def test_a_label_that_is_none_is_refused(label, word):
+    with pytest.raises(ArgumentError, match=word):
+        from_label(label)

@@ -1,27 +1,49 @@
 """Measurements -> one number. One file a signal (or a close family); its docstring is its card."""
 
 from heldin.signals.alignment import Cosine, InnerProduct, Sign
+from heldin.signals.class_alignment import ClassAlignment
+from heldin.signals.coherence import Coherence, Diversity
+from heldin.signals.evidence import EvidenceBased
 from heldin.signals.gradient_confusion import GradientConfusion
 from heldin.signals.gradient_disparity import GradientDisparity, TrainValDisparity
+from heldin.signals.gradient_snr import GradientSNR
 from heldin.signals.gradient_variance import GradientVariance
+from heldin.signals.gradient_weight_alignment import GradientWeightAlignment
+from heldin.signals.label_wave import LabelWave
 from heldin.signals.noise_scale import NoiseScale
-from heldin.signals.registry import REGISTRY, as_signal, labelled, list_signals, register
+from heldin.signals.optimization_variance import OptimizationVariance
+from heldin.signals.prediction_variance import PredictionVariance
+from heldin.signals.registry import REGISTRY, as_signal, from_label, labelled, list_signals, register
 from heldin.signals.signal import Memory, RememberingSignal, Signal
+from heldin.signals.stiffness import Stiffness
+from heldin.signals.susceptibility import Susceptibility
 
 __all__ = [
     "REGISTRY",
+    "ClassAlignment",
+    "Coherence",
     "Cosine",
+    "Diversity",
+    "EvidenceBased",
     "GradientConfusion",
     "GradientDisparity",
+    "GradientSNR",
     "GradientVariance",
+    "GradientWeightAlignment",
     "InnerProduct",
+    "LabelWave",
     "Memory",
     "NoiseScale",
+    "OptimizationVariance",
+    "PredictionVariance",
     "RememberingSignal",
     "Sign",
     "Signal",
+    "Stiffness",
+    "Susceptibility",
     "TrainValDisparity",
     "as_signal",
+    "from_label",
     "labelled",
     "list_signals",
     "register",

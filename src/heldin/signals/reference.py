@@ -100,3 +100,43 @@ def gradient_confusion(G: Tensor, of: str) -> float:
 def noise_scale(G: Tensor, unbiased: bool) -> float:
     """Variance over squared norm, of gradients of single samples."""
     return gradient_variance(G) / (inner_product(G) if unbiased else float((G.double().mean(0) ** 2).sum()))
+
+
+def evidence_based(G: Tensor) -> float:
+    """One minus the mean of n mean^2 / variance (ddof 1), over the columns that are not all zero."""
+    live = G.double()[:, (G != 0).any(0)]
+    return 1.0 - float((len(live) * live.mean(0) ** 2 / live.var(0)).mean())
+
+
+def gsnr(G: Tensor, ratio_of_sums: bool = False) -> float:
+    """Mean of mean^2 / variance (ddof 0), over the columns that are not all zero; or sum over sum."""
+    live = G.double()[:, (G != 0).any(0)]
+    above, below = live.mean(0) ** 2, live.var(0, correction=0)
+    return float(above.sum() / below.sum() if ratio_of_sums else (above / below).mean())
+
+
+def coherence(G: Tensor) -> float:
+    """||sum of rows||^2 / sum of ||row||^2."""
+    return float((G.double().sum(0) ** 2).sum() / (G.double() ** 2).sum())
+
+
+def class_alignment(G: Tensor, labels: Tensor) -> float:
+    """Mean inner product over pairs of rows of a class, over the square of their mean norm; mean over classes."""
+    groups = [G.double()[labels == label] for label in sorted(set(labels.tolist())) if (labels == label).sum() >= 2]
+    return mean([inner_product(rows) / float(rows.norm(dim=1).mean()) ** 2 for rows in groups])
+
+
+def stiffness(G: Tensor, labels: Tensor) -> float:
+    """Mean cosine over pairs of rows of a class that are not zero; mean over classes."""
+    live = G.double().norm(dim=1) > 0
+    groups = [G[live & (labels == label)] for label in sorted(set(labels.tolist()))]
+    return mean([cosine(rows) for rows in groups if len(rows) >= 2])
+
+
+def sample_gradients(model: nn.Module, sample_loss: Callable[[Any, Any], Tensor], batch: Any) -> Tensor:
+    """G (n, d) of an (inputs, targets) batch: a backward pass a sample, in evaluation mode. Leaves traces."""
+    x, y = batch
+    model.eval()
+    return torch.cat(
+        [batch_gradients(model, sample_loss, [(x[i : i + 1], y[i : i + 1])], "none") for i in range(len(y))]
+    )

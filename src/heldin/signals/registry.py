@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, TypeVar
@@ -21,15 +22,38 @@ def register(signal: AnySignal) -> AnySignal:
 
 
 def as_signal(signal: Signal | str) -> Signal:
-    """The signal itself, or the one of that name with its default options."""
-    if isinstance(signal, Signal):
-        return signal
-    if signal not in REGISTRY:
+    """The signal itself, or the one of that label: a name, with options in brackets where they are not the default."""
+    return signal if isinstance(signal, Signal) else from_label(signal)
+
+
+def from_label(label: str) -> Signal:
+    """The signal whose `label` this is: `"cosine"`, or `"gradient_disparity[rescale=none,normalize=True]"`."""
+    name, bracket, options = label.partition("[") if isinstance(label, str) else (label, "", "")
+    if name not in REGISTRY:
         raise ArgumentError(
             f"A signal should be an object such as GradientDisparity(), or one of {', '.join(map(repr, REGISTRY))}. "
-            f"Found {signal!r}." + near_match(signal, REGISTRY)
+            f"Found {label!r}." + near_match(name, REGISTRY)
         )
-    return REGISTRY[signal]()
+    kind = REGISTRY[name]
+    if not bracket:
+        return kind()
+    known = {field.name: field for field in fields(kind)}
+    given = dict(part.partition("=")[::2] for part in options.removesuffix("]").split(","))
+    for option in given:
+        if option not in known:
+            raise ArgumentError(
+                f"The signal {name!r} has the options {', '.join(known) or 'none'}. Found {option!r} in {label!r}."
+                + near_match(option, known)
+            )
+    return kind(**{option: _literal(text) for option, text in given.items()})
+
+
+def _literal(text: str) -> Any:
+    """A number, a truth value or None where the text is one, else the text itself."""
+    try:
+        return ast.literal_eval(text)
+    except (SyntaxError, ValueError):
+        return text
 
 
 def labelled(signals: Any) -> dict[str, Signal]:
@@ -77,9 +101,13 @@ def list_signals() -> SignalTable:
         >>> next(row["direction"] for row in table if row["name"] == "gradient_disparity")
         'rises'
     """
+    return SignalTable(tuple(_row(REGISTRY[name]) for name in names()))
+
+
+def names() -> list[str]:
+    """The names of all signals, those of one family together."""
     families = list(Family)
-    ordered = sorted(REGISTRY.values(), key=lambda kind: (families.index(kind.family), kind.name))
-    return SignalTable(tuple(_row(kind) for kind in ordered))
+    return sorted(REGISTRY, key=lambda name: (families.index(REGISTRY[name].family), name))
 
 
 def _row(kind: type[Signal]) -> dict[str, str]:
@@ -95,13 +123,13 @@ def _row(kind: type[Signal]) -> dict[str, str]:
 
 
 def _short(rule: Any) -> str:
-    """A rule as one would write it: its arguments in order, as far as the last that is not the default."""
+    """A rule as one would write it: its arguments in order, without those at the end that do nothing."""
     inner = [_short(value) if is_dataclass(value) else repr(value) for value in _arguments(rule)]
     return f"{type(rule).__name__}({', '.join(inner)})"
 
 
 def _arguments(rule: Any) -> list[Any]:
-    values = [(getattr(rule, field.name), field.default) for field in fields(rule)]
-    while len(values) > 1 and values[-1][0] == values[-1][1]:
+    values = [getattr(rule, field.name) for field in fields(rule)]
+    while len(values) > 1 and not values[-1]:
         values.pop()
-    return [value for value, _ in values]
+    return values

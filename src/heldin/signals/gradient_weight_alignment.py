@@ -1,0 +1,97 @@
+"""Gradient-weight alignment (Hölzl, Rueckert, Kaissis, 2025): do samples pull the weights where they already point?"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from heldin.errors import HeldinWarning, require_number
+from heldin.needs import HeadAlignments
+from heldin.rules import Patience, Rule
+from heldin.signals.registry import register
+from heldin.signals.signal import Family, Signal
+from heldin.types import Direction
+
+SMALLEST_DENOMINATOR = 0.05
+
+
+@register
+@dataclass(frozen=True)
+class GradientWeightAlignment(Signal):
+    """Mean cosine between samples' negative gradients and the weights of the head, over how heavy its tails are.
+
+    Formula:
+        GWA = mean(gamma) / (excess kurtosis(gamma) + beta), where
+        gamma_i = -<delta_i z_i^T, W> / (||delta_i|| ||z_i|| ||W||) with z_i the input of the last linear layer, W its
+        weights and delta_i = softmax(logits_i) - onehot(y_i).
+        The kurtosis is the biased one. Where the denominator is below 0.05 (scores of two kinds only have an excess
+        kurtosis of -2), or all gamma are equal, the value is mean(gamma), with a warning.
+    Shapes:
+        gamma (n,) -> one number.
+    Cost:
+        s forward passes, no backward pass.
+    Misleads when:
+        the excess kurtosis comes near -beta (the value explodes); the head is not linear or the loss not cross entropy;
+        a pre-trained network is fine-tuned (it falls first: wait for the minimum); weight decay alone moves the
+        weights.
+    Reference:
+        Hölzl, Rueckert, Kaissis, "Gradient-Weight Alignment as a Train-Time Proxy for Generalization in Classification
+        Tasks", NeurIPS 2025.
+
+    Args:
+        head: the name of the linear layer; None takes the one whose output is the model's.
+        beta: added to the excess kurtosis.
+
+    Example:
+        >>> import torch
+        >>> from heldin.signals.gradient_weight_alignment import GradientWeightAlignment
+        >>> gamma = torch.tensor([0.0, 0.0, 0.0, 0.0, 1.0])
+        >>> round(GradientWeightAlignment().read(gamma), 6)
+        0.137931
+    """
+
+    name: ClassVar[str] = "gwa"
+    direction: ClassVar[Direction] = Direction.FALLS
+    family: ClassVar[Family] = Family.WEIGHTS
+    rule: ClassVar[Rule] = Patience(10)
+    cost: ClassVar[str] = "s forward"
+    reference: ClassVar[str] = "Hölzl, Rueckert, Kaissis 2025"
+
+    head: str | None = None
+    beta: float = 1.2
+
+    def __post_init__(self) -> None:
+        require_number("beta", self.beta, at_least=0.0, remedy="1.2 is what the authors use.")
+
+    @property
+    def needs(self) -> HeadAlignments:
+        """The alignment of each sample."""
+        return HeadAlignments(self.head)
+
+    def read(self, gamma: Tensor) -> float:
+        """The mean over the guarded denominator."""
+        gamma = gamma.double()
+        mean = float(gamma.mean())
+        if not math.isfinite(mean):
+            return math.nan
+        kurtosis = _excess_kurtosis(gamma)
+        if kurtosis is not None and kurtosis + self.beta >= SMALLEST_DENOMINATOR:
+            return mean / (kurtosis + self.beta)
+        found = "alignments are all equal" if kurtosis is None else f"excess kurtosis is near or below -{self.beta:g}"
+        warnings.warn(f"GWA is the mean alignment, not divided: the {found}.", HeldinWarning, stacklevel=2)
+        return mean
+
+
+def _excess_kurtosis(values: Tensor) -> float | None:
+    """The biased excess kurtosis; None where the values do not differ by more than rounding."""
+    deviations = values - values.mean()
+    peak = deviations.abs().max()
+    if peak <= 8 * torch.finfo(values.dtype).eps * values.abs().max():
+        return None
+    scaled = deviations / peak
+    return float(scaled.pow(4).mean() / scaled.square().mean().square()) - 3.0

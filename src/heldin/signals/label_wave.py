@@ -1,0 +1,79 @@
+"""Label Wave (Yuan, Feng, Liu, 2024): how many predictions changed since the last reading."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from heldin.errors import ArgumentError
+from heldin.needs import Outputs
+from heldin.rules import FirstMinimum, Rule
+from heldin.signals.registry import register
+from heldin.signals.signal import Family, Memory, RememberingSignal
+from heldin.types import Direction
+
+
+@register
+@dataclass(frozen=True)
+class LabelWave(RememberingSignal):
+    """Number of training samples whose predicted class is not the one of the reading before.
+
+    Formula:
+        PC_t = #{i : argmax f_t(x_i) != argmax f_{t-1}(x_i)}.
+        The rule looks at its mean over 3 readings and stops at the first minimum. Labels are not used at all.
+    Shapes:
+        outputs (n, C, ...), the classes in dimension 1, or one number a sample, whose sign is the class -> one number.
+    Cost:
+        one forward pass over the training set; memory n predictions.
+    Misleads when:
+        labels are clean, or nearly so (there is no wave to find); regularisation is strong; the learning rate falls
+        (smaller steps change fewer predictions); readings are not evenly spaced.
+    Reference:
+        Yuan, Feng, Liu, "Early Stopping Against Label Noise Without Validation Data", ICLR 2024.
+
+    Example:
+        >>> import torch
+        >>> from heldin.signals.label_wave import LabelWave
+        >>> memory, first = LabelWave().recall({}, torch.eye(3))
+        >>> memory, second = LabelWave().recall(memory, torch.eye(3)[[0, 2, 1]])
+        >>> first, second
+        (None, 2.0)
+    """
+
+    name: ClassVar[str] = "label_wave"
+    direction: ClassVar[Direction] = Direction.RISES
+    family: ClassVar[Family] = Family.FUNCTION
+    rule: ClassVar[Rule] = FirstMinimum(window=3, patience=5)
+    cost: ClassVar[str] = "forward over the data"
+    reference: ClassVar[str] = "Yuan, Feng, Liu 2024"
+
+    @property
+    def needs(self) -> Outputs:
+        """The outputs of all samples."""
+        return Outputs()
+
+    def recall(self, memory: Memory, outputs: Tensor) -> tuple[Memory, float | None]:
+        """The predictions, and how many of them are new; outputs that are NaN predict nothing."""
+        if torch.isnan(outputs).any():
+            return dict(memory), math.nan
+        now = _predictions(outputs)
+        if "predictions" not in memory:
+            return {"predictions": now}, None
+        before: Tensor = memory["predictions"]
+        if before.shape != now.shape:
+            raise ArgumentError(
+                f"Label Wave compares the predictions for the same samples in the same order. Found {tuple(now.shape)} "
+                f"after {tuple(before.shape)}. Give it the same samples each time, unshuffled and with none left out."
+            )
+        return {"predictions": now}, float((now != before).sum())
+
+
+def _predictions(outputs: Tensor) -> Tensor:
+    """The class of each sample: the largest of several outputs, or the sign of a single one."""
+    if outputs.shape[1:].numel() == 1:
+        return (outputs.detach().cpu().reshape(-1) > 0).long()  # (n,)
+    return outputs.detach().cpu().argmax(1)  # (n, ...)

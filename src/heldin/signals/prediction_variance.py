@@ -1,0 +1,89 @@
+"""Prediction variance (Wang et al., 2021): how much the outputs move over a window of readings."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from heldin.errors import ArgumentError, require_integer
+from heldin.needs import Outputs
+from heldin.rules import Patience, Rule
+from heldin.signals.registry import register
+from heldin.signals.signal import Family, Memory, RememberingSignal
+from heldin.types import Direction
+
+
+@register
+@dataclass(frozen=True)
+class PredictionVariance(RememberingSignal):
+    """Mean squared distance of a sample's outputs to their mean over the last readings. It serves regression too.
+
+    Formula:
+        VAR_t = mean over samples i of 1/W * sum over the last W readings w of ||f_w(x_i) - f(x_i)||^2, where f(x_i) is
+        the mean of these W outputs. There is none until W readings are in.
+    Shapes:
+        W outputs (n, ...) -> one number.
+    Cost:
+        one forward pass over num_samples samples; memory W * n outputs.
+    Misleads when:
+        the learning rate falls (outputs move less, overfitting or not); outputs grow in scale (logits do, all through
+        training); the window is short against the noise of single epochs.
+    Reference:
+        Wang, Li, Zhuang, Chen, Liang, Sun, "Early Stopping for Deep Image Prior", 2021. There W is 100 iterations, of
+        one image; here a reading is an epoch's.
+
+    Args:
+        window: how many readings, W.
+        num_samples: how many samples to look at, at most: the first ones.
+
+    Example:
+        >>> import torch
+        >>> from heldin.signals.prediction_variance import PredictionVariance
+        >>> signal = PredictionVariance(window=2)
+        >>> memory, first = signal.recall({}, torch.tensor([[1.0], [2.0]]))
+        >>> memory, second = signal.recall(memory, torch.tensor([[3.0], [2.0]]))
+        >>> first, second
+        (None, 0.5)
+    """
+
+    name: ClassVar[str] = "prediction_variance"
+    direction: ClassVar[Direction] = Direction.RISES
+    family: ClassVar[Family] = Family.FUNCTION
+    rule: ClassVar[Rule] = Patience(10)
+    cost: ClassVar[str] = "forward over num_samples"
+    reference: ClassVar[str] = "Wang, Li, Zhuang, Chen, Liang, Sun 2021"
+
+    window: int = 10
+    num_samples: int = 1000
+
+    def __post_init__(self) -> None:
+        require_integer("window", self.window, at_least=2, remedy="10 is a common choice.")
+        require_integer("num_samples", self.num_samples, at_least=1, remedy="1000 is a common choice.")
+
+    @property
+    def needs(self) -> Outputs:
+        """The outputs of the first samples."""
+        return Outputs(self.num_samples)
+
+    def recall(self, memory: Memory, outputs: Tensor) -> tuple[Memory, float | None]:
+        """The outputs of the window, and their variance; outputs that are not finite are not kept and give NaN."""
+        if not torch.isfinite(outputs).all():
+            return dict(memory), math.nan
+        newest = outputs.detach().cpu().unsqueeze(0)  # (1, n, ...)
+        kept: Tensor = memory.get("outputs", newest[:0])  # (W, n, ...)
+        if kept.shape[1:] != newest.shape[1:]:
+            raise ArgumentError(
+                f"Prediction variance compares the outputs for the same samples in the same order. Found "
+                f"{tuple(newest.shape[1:])} after {tuple(kept.shape[1:])}. Give it the same samples each time."
+            )
+        kept = torch.cat([kept, newest])[-self.window :].clone()  # a slice would be saved with all it is cut from
+        return {"outputs": kept}, _variance(kept) if len(kept) == self.window else None
+
+
+def _variance(kept: Tensor) -> float:
+    f = kept.double().reshape(*kept.shape[:2], -1)  # (W, n, k)
+    return float((f - f.mean(0)).square().sum(2).mean())

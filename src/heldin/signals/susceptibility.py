@@ -1,0 +1,60 @@
+"""Susceptibility to noisy labels (Forouzesh, Sedghi, Thiran, 2023): how fast random labels are learnt."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from heldin.needs import RandomLabelStep
+from heldin.signals.registry import register
+from heldin.signals.signal import Family, Memory, RememberingSignal
+from heldin.types import Direction
+
+
+@register
+@dataclass(frozen=True)
+class Susceptibility(RememberingSignal):
+    """Mean, over the readings so far, of how much one step on a randomly labelled batch lowers its loss.
+
+    Formula:
+        zeta(t) = 1/t * sum over tau <= t of (loss before - loss after), on a batch of training inputs with uniformly
+        random labels, one step of the optimizer on it in between.
+    Shapes:
+        a pair of losses -> one number.
+    Cost:
+        3 forward passes, 1 backward pass and 1 step; memory one copy of the parameters and of the optimizer's state.
+    Misleads when:
+        the learning rate falls (a smaller step learns less); momentum is large (the step goes on where training went);
+        training has been long (a mean over all readings turns slowly). Its authors select models by it, low and with a
+        high training accuracy; they give no stopping rule.
+    Reference:
+        Forouzesh, Sedghi, Thiran, "Leveraging Unlabeled Data to Track Memorization", ICLR 2023.
+
+    Example:
+        >>> from heldin.signals.susceptibility import Susceptibility
+        >>> memory, first = Susceptibility().recall({}, (2.0, 1.5))
+        >>> memory, second = Susceptibility().recall(memory, (2.0, 1.0))
+        >>> first, second
+        (0.5, 0.75)
+    """
+
+    name: ClassVar[str] = "susceptibility"
+    direction: ClassVar[Direction] = Direction.RISES
+    family: ClassVar[Family] = Family.FUNCTION
+    cost: ClassVar[str] = "1 backward, 2 forward"
+    reference: ClassVar[str] = "Forouzesh, Sedghi, Thiran 2023"
+
+    @property
+    def needs(self) -> RandomLabelStep:
+        """A batch's losses under random labels, before and after a step."""
+        return RandomLabelStep()
+
+    def recall(self, memory: Memory, losses: tuple[float, float]) -> tuple[Memory, float | None]:
+        """The mean so far; a drop that is not finite is no part of it and gives NaN."""
+        before, after = losses
+        drop = before - after
+        if not math.isfinite(drop):
+            return dict(memory), math.nan
+        count, total = memory.get("count", 0) + 1, memory.get("total", 0.0) + drop
+        return {"count": count, "total": total}, total / count

@@ -1,0 +1,478 @@
+"""The moments of the gradients of single samples, against a plain backward pass a sample and against Opacus."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from heldin.errors import BatchesError, HeldinWarning, LossError, NotFiniteError, UnservedError
+from heldin.lab.models import fully_connected
+from heldin.probing import Probe, persample
+from heldin.probing.moments import class_moments, sample_moments
+from heldin.signals import reference
+
+NUM, CLASSES = 12, 3
+DOUBLE = torch.float64
+
+
+def cross_entropy(output, target):
+    return F.cross_entropy(output, target, reduction="none")
+
+
+def images(dtype, num=NUM):
+    return torch.randn(num, 2, 6, 6).to(dtype), torch.arange(num) % CLASSES
+
+
+def vectors(dtype, num=NUM):
+    return torch.randn(num, 6).to(dtype), torch.arange(num) % CLASSES
+
+
+def words(dtype, num=NUM):
+    return torch.randint(11, (num, 5)), torch.arange(num) % CLASSES
+
+
+class Tied(nn.Module):
+    """An embedding whose weights are also those of the last layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(11, 4)
+        self.middle = nn.Linear(4, 4)
+        self.last = nn.Linear(4, 11, bias=False)
+        self.last.weight = self.embedding.weight
+
+    def forward(self, x):
+        return self.last(self.middle(self.embedding(x).mean(1)).tanh())
+
+
+class UsedTwice(nn.Module):
+    """One layer called twice, one whose weight is used besides, and one that is never called."""
+
+    def __init__(self):
+        super().__init__()
+        self.twice, self.besides, self.never = nn.Linear(6, 6), nn.Linear(6, 3), nn.Linear(6, 2)
+
+    def forward(self, x):
+        x = self.twice(self.twice(x).tanh())
+        return self.besides(x) + x @ self.besides.weight.t().square()
+
+
+class Reversed(nn.Module):
+    """Rows of the inner layer are samples in another order."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.outer = nn.Linear(6, 4), nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.outer(self.inner(x.flip(0)).tanh().flip(0))
+
+
+class ThroughValues(nn.Module):
+    """Looks at a value of each sample, which no vmap can do."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Conv1d(1, 3, 6)
+
+    def forward(self, x):
+        signs = torch.tensor([1.0 if row.sum().item() > 0 else -1.0 for row in x]).to(x)
+        return signs[:, None] * self.layer(x[:, None]).squeeze(2).tanh()
+
+
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.lstm, self.last = nn.Embedding(11, 4), nn.LSTM(4, 5, batch_first=True), nn.Linear(5, 3)
+
+    def forward(self, x):
+        return self.last(self.lstm(self.embedding(x))[0][:, -1])
+
+
+class Tokens(nn.Module):
+    """Linear layers over tokens, a normalisation and attention."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(11, 4, padding_idx=0)
+        self.attention = nn.MultiheadAttention(4, 2, batch_first=True)
+        self.norm, self.up, self.last = nn.LayerNorm(4), nn.Linear(4, 8), nn.Linear(8, 3, bias=False)
+
+    def forward(self, x):
+        x = self.embedding(x)
+        x = self.norm(x + self.attention(x, x, x, need_weights=False)[0])
+        return self.last(F.gelu(self.up(x))).mean(1)
+
+
+def mlp():
+    return nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 16), nn.ReLU(inplace=True), nn.Linear(16, 3))
+
+
+def with_frozen_layers():
+    model = nn.Sequential(*mlp(), nn.Linear(3, 3), nn.Linear(3, 3))
+    model[0].requires_grad_(False)
+    model[2].weight.requires_grad_(False)
+    model[4].bias.requires_grad_(False)
+    return model
+
+
+def convolution():
+    return nn.Sequential(nn.Conv2d(2, 4, 3), nn.ReLU(), nn.Conv2d(4, 3, 2, stride=2), nn.Flatten(), nn.Linear(12, 3))
+
+
+def with_batch_norm():
+    model = nn.Sequential(
+        nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(), nn.Flatten(), nn.Linear(64, 3)
+    )
+    model[1].running_mean.normal_()
+    model[1].running_var.uniform_(0.5, 2.0)
+    return model
+
+
+def sparse():
+    return nn.Sequential(nn.Embedding(11, 4, sparse=True), nn.Flatten(), nn.Linear(20, 3))
+
+
+def weight_norm():
+    return nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(6, 5)), nn.Tanh(), nn.Linear(5, 3))
+
+
+MODELS = {
+    "mlp": (mlp, vectors),
+    "frozen layers": (with_frozen_layers, vectors),
+    "convolution": (convolution, images),
+    "batch norm": (with_batch_norm, images),
+    "tied": (Tied, words),
+    "used twice": (UsedTwice, vectors),
+    "rows reversed": (Reversed, vectors),
+    "tokens": (Tokens, words),
+    "weight norm": (weight_norm, vectors),
+}
+ONE_BY_ONE = {
+    "through values": (ThroughValues, vectors),
+    "sparse embedding": (sparse, words),
+    "lstm": (Recurrent, words),
+}
+
+
+def assert_moments(found, G, rel):
+    live = G[:, (G != 0).any(0)]
+    assert (found.num_samples, found.num_parameters, found.num_live) == (*G.shape, live.shape[1])
+    assert found.t_sq_sum == pytest.approx(float((len(G) * live.mean(0) ** 2 / live.var(0)).sum()), rel=rel)
+    assert found.mean_sq == pytest.approx(float(G.mean(0).square().sum()), rel=rel, abs=0)
+    assert found.variance == pytest.approx(float(G.var(0).sum()), rel=rel, abs=0)
+    assert found.norm_sq_sum == pytest.approx(float(G.square().sum()), rel=rel, abs=0)
+
+
+def assert_class_moments(found, G, labels, rel):
+    assert [one.label for one in found] == labels.unique().tolist()
+    for one in found:
+        rows = G[labels == one.label]
+        norms = rows.norm(dim=1)
+        units = rows[norms > 0] / norms[norms > 0, None]
+        assert (one.num_samples, one.num_units) == (len(rows), len(units))
+        assert one.norm_sum == pytest.approx(float(norms.sum()), rel=rel, abs=0)
+        assert one.norm_sq_sum == pytest.approx(float(norms.square().sum()), rel=rel, abs=0)
+        assert one.sum_sq == pytest.approx(float(rows.sum(0).square().sum()), rel=rel, abs=0)
+        assert one.unit_sum_sq == pytest.approx(float(units.sum(0).square().sum()), rel=rel, abs=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, DOUBLE], ids=str)
+@pytest.mark.parametrize("name", MODELS)
+def test_moments_are_those_of_plain_backward_passes(name, dtype):
+    build, make_batch = MODELS[name]
+    model, batches = build().to(dtype), [make_batch(dtype), make_batch(dtype, 8)]
+    probe, rel = Probe(model, nn.CrossEntropyLoss()), 1e-10 if dtype is DOUBLE else 1e-4
+    found, by_class = sample_moments(probe, batches), class_moments(probe, batches)
+    rows = [reference.sample_gradients(model, cross_entropy, batch) for batch in batches]
+    for one, G in zip(found, rows, strict=True):
+        assert_moments(one, G, rel)
+    assert_class_moments(by_class, torch.cat(rows), torch.cat([y for _, y in batches]), rel)
+
+
+@pytest.mark.parametrize("name", ONE_BY_ONE)
+def test_a_model_that_no_vmap_takes_is_measured_one_sample_at_a_time_and_says_so_once(name):
+    build, make_batch = ONE_BY_ONE[name]
+    model, batches = build().to(DOUBLE), [make_batch(DOUBLE), make_batch(DOUBLE)]
+    probe = Probe(model, nn.CrossEntropyLoss())
+    with pytest.warns(HeldinWarning, match="one sample at a time") as said:
+        found, by_class = sample_moments(probe, batches), class_moments(probe, batches)
+    assert len(said) == 1
+    rows = [reference.sample_gradients(model, cross_entropy, batch) for batch in batches]
+    for one, G in zip(found, rows, strict=True):
+        assert_moments(one, G, 1e-10)
+    assert_class_moments(by_class, torch.cat(rows), torch.cat([y for _, y in batches]), 1e-10)
+
+
+@pytest.mark.filterwarnings("ignore:Gradients of single samples are taken one sample at a time")
+def test_an_lstm_in_single_precision_goes_through_a_vmap_on_some_machines_and_is_right_on_all():
+    model, batch = Recurrent(), words(torch.float32)
+    (found,) = sample_moments(Probe(model, nn.CrossEntropyLoss()), [batch])
+    assert_moments(found, reference.sample_gradients(model, cross_entropy, batch), 1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, DOUBLE], ids=str)
+@pytest.mark.parametrize("scale", [1e-10, 1e-3, 1e4, 1e10])
+@pytest.mark.parametrize("name", ["mlp", "convolution"])
+def test_gradients_of_any_size_are_measured_alike(name, scale, dtype):
+    build, make_batch = MODELS[name]
+    model, batch = build().to(dtype), make_batch(dtype)
+    rel = 1e-10 if dtype is DOUBLE else 1e-4
+
+    def loss(output, target):
+        return scale * cross_entropy(output, target)
+
+    probe, G = Probe(model, loss), reference.sample_gradients(model, loss, batch)
+    assert_moments(sample_moments(probe, [batch])[0], G, rel)
+    assert_class_moments(class_moments(probe, [batch]), G, batch[1], rel)
+
+
+@pytest.mark.parametrize("name", ["mlp", "convolution"])
+def test_moments_agree_with_opacus(name):
+    opacus = pytest.importorskip("opacus")
+    build, make_batch = MODELS[name]
+    model, (x, y) = build().to(DOUBLE), make_batch(DOUBLE)
+    (found,) = sample_moments(Probe(model, nn.CrossEntropyLoss()), [(x, y)])
+    if name == "mlp":
+        model[3].inplace = False  # which Opacus does not take
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        wrapped = opacus.GradSampleModule(model, loss_reduction="sum")
+        cross_entropy(wrapped(x), y).sum().backward()
+    assert_moments(found, torch.cat([p.grad_sample.flatten(1) for p in model.parameters()], dim=1), 1e-10)
+
+
+def test_dictionaries_of_tensors_are_taken_apart():
+    x, y = images(DOUBLE)
+    model = convolution().to(DOUBLE)
+    batch = {"x": x, "more": [{"y": y}], "scale": torch.tensor(2.0, dtype=DOUBLE), "name": "digits"}
+
+    def losses(model, batch):
+        return batch["scale"] * cross_entropy(model(batch["x"]), batch["more"][0]["y"])
+
+    (found,) = sample_moments(Probe(model, None, sample_losses=losses), [batch])
+    assert_moments(found, 2.0 * reference.sample_gradients(model, cross_entropy, (x, y)), 1e-10)
+
+
+def test_inputs_in_a_dictionary_are_pooled_by_class():
+    class Sum(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(6, 3, dtype=DOUBLE)
+
+        def forward(self, x):
+            return self.layer(x["a"] + x["b"])
+
+    model, batches = Sum(), [vectors(DOUBLE), vectors(DOUBLE)]
+    found = class_moments(Probe(model, nn.CrossEntropyLoss()), [({"a": x, "b": x}, y) for x, y in batches])
+    G = torch.cat([reference.sample_gradients(model.layer, cross_entropy, (2 * x, y)) for x, y in batches])
+    assert_class_moments(found, G, torch.cat([y for _, y in batches]), 1e-10)
+
+
+@pytest.mark.parametrize("name", ["mlp", "convolution", "tokens"])
+def test_permuting_the_samples_changes_nothing(name):
+    build, make_batch = MODELS[name]
+    model, (x, y) = build().to(DOUBLE), make_batch(DOUBLE)
+    order = torch.randperm(NUM)
+    probe = Probe(model, nn.CrossEntropyLoss())
+    (one,), (other,) = sample_moments(probe, [(x, y)]), sample_moments(probe, [(x[order], y[order])])
+    assert vars(other) == pytest.approx(vars(one), rel=1e-10)
+
+
+def test_many_chunks_give_what_one_gives(monkeypatch):
+    model, batch = convolution().to(DOUBLE), images(DOUBLE, num=11)
+    probe = Probe(model, nn.CrossEntropyLoss())
+    (whole,), norms = sample_moments(probe, [batch]), class_moments(probe, [batch])
+    monkeypatch.setattr(persample, "CHUNK_BYTES", 1)
+    (parts,), again = sample_moments(probe, [batch]), class_moments(probe, [batch])
+    assert vars(parts) == pytest.approx(vars(whole), rel=1e-12)
+    assert [vars(one) for one in again] == [pytest.approx(vars(one), rel=1e-12) for one in norms]
+
+
+def test_chunks_fill_64_megabytes_or_hold_four_samples_and_are_of_like_size():
+    def parameters(megabytes):
+        return [nn.Parameter(torch.empty(megabytes * 2**18, device="meta"))]
+
+    sizes = [persample.chunk_size(num, parameters(mb)) for num, mb in [(32, 1), (128, 1), (100, 1), (32, 3), (30, 100)]]
+    assert sizes == [32, 64, 50, 16, 4]
+
+
+def test_gradients_nearly_all_mean_lose_no_digits():
+    """Variance a millionth of the mean square: in single precision nothing would be left of it."""
+    model = nn.Linear(3, 1, dtype=DOUBLE)
+    x = 1.0 + 1e-3 * torch.randn(64, 3, dtype=DOUBLE)
+    (found,) = sample_moments(Probe(model, lambda output, target: output.squeeze(1)), [(x, torch.zeros(64))])
+    expected = 64 * (x.mean(0) ** 2 / x.var(0)).sum()
+    assert found.variance == pytest.approx(float(x.var(0).sum()), rel=1e-9)
+    assert found.t_sq_sum == math.inf  # the bias has gradient 1 for every sample
+    model.bias.requires_grad_(False)
+    (found,) = sample_moments(Probe(model, lambda output, target: output.squeeze(1)), [(x, torch.zeros(64))])
+    assert found.t_sq_sum == pytest.approx(float(expected), rel=1e-9)
+
+
+@pytest.mark.parametrize("kind", [nn.Linear, nn.Bilinear], ids=["closed form", "general way"])
+def test_a_coordinate_without_variance_is_infinite_and_a_dead_one_is_left_out(kind):
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 1, bias=False) if kind is nn.Linear else nn.Bilinear(3, 1, 1, bias=False)
+
+        def forward(self, x):
+            return self.layer(x) if kind is nn.Linear else self.layer(x, torch.ones_like(x[:, :1]))
+
+    probe = Probe(Model(), lambda output, target: output.squeeze(1))
+    dead = torch.tensor([[3.0, 0.0, 1.0], [1.0, 0.0, -1.0]])
+    (found,) = sample_moments(probe, [(dead, torch.zeros(2))])
+    assert (found.num_parameters, found.num_live, found.t_sq_sum) == (3, 2, 4.0)
+    constant = torch.tensor([[3.0, 0.1, 0.0], [1.0, 0.1, 0.0], [2.0, 0.1, 0.0]])
+    (found,) = sample_moments(probe, [(constant, torch.zeros(3))])
+    assert (found.num_live, found.t_sq_sum) == (2, math.inf)
+
+
+def test_training_mode_of_the_probe_does_not_matter():
+    model, batch = with_batch_norm().to(DOUBLE), images(DOUBLE)
+    train, evaluation = (Probe(model.train(), nn.CrossEntropyLoss(), mode=mode) for mode in ("train", "eval"))
+    assert sample_moments(train, [batch]) == sample_moments(evaluation, [batch])
+
+
+class Largest(TorchDispatchMode):
+    """The number of values in the largest tensor that is made inside."""
+
+    def __init__(self):
+        super().__init__()
+        self.numel = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for tensor in out if isinstance(out, (tuple, list)) else [out]:
+            if isinstance(tensor, torch.Tensor):
+                self.numel = max(self.numel, tensor.numel())
+        return out
+
+
+def test_no_gradient_of_a_single_sample_is_formed_for_linear_layers():
+    model = fully_connected(20, 10, depth=2, width=64)
+    batch = torch.randn(32, 20), torch.randint(10, (32,))
+    probe = Probe(model, nn.CrossEntropyLoss())
+    with Largest() as largest:
+        sample_moments(probe, [batch])
+        class_moments(probe, [batch])
+    assert largest.numel <= 64 * 64  # one weight; 32 of them would be 131,072 values
+
+
+def test_single_samples_are_skipped_with_one_warning():
+    probe = Probe(mlp(), nn.CrossEntropyLoss())
+    batches = [vectors(torch.float32), vectors(torch.float32, 1)]
+    with pytest.warns(HeldinWarning, match="1 of 2 batches skipped") as said:
+        found = [sample_moments(probe, batches), sample_moments(probe, batches)]
+    assert len(said) == 1
+    assert [len(one) for one in found] == [1, 1]
+    with pytest.raises(BatchesError, match="At least one batch should have 2 samples"):
+        sample_moments(probe, batches[1:])
+    with pytest.raises(BatchesError, match="At least one class should have 2 samples"):
+        class_moments(probe, batches[1:])
+
+
+@pytest.mark.parametrize("num", [2, 3])
+def test_classes_with_one_sample_and_ignored_samples_are_left_out(num):
+    x = torch.randn(num + 3, 6, dtype=DOUBLE)
+    y = torch.tensor([0] * num + [1, -100, -100])
+    found = class_moments(Probe(mlp().to(DOUBLE), nn.CrossEntropyLoss()), [(x[:2], y[:2]), (x[2:], y[2:])])
+    assert [(one.label, one.num_samples) for one in found] == [(0, num)]
+
+
+@pytest.mark.parametrize(
+    ("batch", "found"),
+    [
+        ((torch.randn(4, 6), torch.randn(4, 3)), r"shape \(4, 3\) and type torch.float32"),
+        ((torch.randn(4, 6), torch.zeros(4)), "type torch.float32"),
+        ((torch.randn(4, 6), [0, 1, 2, 0]), "a list"),
+        ({"x": torch.randn(4, 6)}, "a dict"),
+    ],
+    ids=["vectors", "numbers", "no tensor", "no pair"],
+)
+def test_targets_that_are_no_classes_are_refused(batch, found):
+    with pytest.raises(UnservedError, match=found):
+        class_moments(Probe(mlp(), nn.MSELoss()), [batch])
+
+
+def test_batch_statistics_are_refused():
+    model = nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4, track_running_stats=False), nn.Flatten())
+    probe = Probe(model, nn.CrossEntropyLoss())
+    with pytest.raises(UnservedError, match="BatchNorm2d '1'"):
+        sample_moments(probe, [images(torch.float32)])
+    with pytest.raises(UnservedError, match="running statistics"):
+        class_moments(probe, [images(torch.float32)])
+
+
+def test_a_batch_that_cannot_be_taken_apart_is_refused():
+    class Opaque:
+        x, y = images(torch.float32)
+
+    def losses(model, batch):
+        return cross_entropy(model(batch.x), batch.y)
+
+    with pytest.raises(BatchesError, match="Found none in a Opaque"):
+        sample_moments(Probe(convolution(), None, sample_losses=losses), [Opaque()])
+
+
+def test_losses_that_belong_to_no_sample_are_refused():
+    def losses(model, batch):
+        return cross_entropy(model(batch[0]), batch[1]).repeat_interleave(2)
+
+    batch = *images(torch.float32, 12), torch.arange(24)
+    with pytest.raises(LossError, match="one loss. Found 24"):
+        sample_moments(Probe(convolution(), None, sample_losses=losses), [batch])
+
+
+def state(model):
+    return (
+        {name: tensor.clone() for name, tensor in [*model.named_parameters(), *model.named_buffers()]},
+        {name: None if p.grad is None else p.grad.clone() for name, p in model.named_parameters()},
+        [(m.training, *map(len, (m._forward_hooks, m._forward_pre_hooks, m._backward_hooks))) for m in model.modules()],
+        [p.requires_grad for p in model.parameters()],
+        torch.get_rng_state(),
+    )
+
+
+@pytest.mark.parametrize("measure", [sample_moments, class_moments])
+@pytest.mark.parametrize("broken", [False, True], ids=["measured", "raised"])
+def test_measuring_leaves_no_trace(measure, broken):
+    model, (x, y) = with_batch_norm(), images(torch.float32)
+    cross_entropy(model(x), y).sum().backward()
+    parameters = list(model.parameters())
+    before = state(model)
+    if broken:
+        x = x.clone()
+        x[-1] = math.nan
+        with pytest.raises(NotFiniteError):
+            measure(Probe(model, nn.CrossEntropyLoss()), [images(torch.float32), (x, y)])
+        torch.set_rng_state(before[-1])  # `images` draws
+    else:
+        measure(Probe(model, nn.CrossEntropyLoss()), [(x, y)])
+    torch.testing.assert_close(state(model), before, rtol=0, atol=0)
+    assert all(one is other for one, other in zip(parameters, model.parameters(), strict=True))
+
+
+def test_a_model_that_raises_inside_a_vmap_and_outside_says_why():
+    class Broken(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Conv1d(1, 3, 6)
+
+        def forward(self, x):
+            if len(x) == 1:
+                raise KeyError("needs two")
+            return self.layer(x[:, None]).squeeze(2)
+
+    model = Broken()
+    hooks = [len(m._forward_hooks) for m in model.modules()]
+    with pytest.raises(KeyError, match="needs two"):
+        sample_moments(Probe(model, nn.CrossEntropyLoss()), [vectors(torch.float32)])
+    assert [len(m._forward_hooks) for m in model.modules()] == hooks
