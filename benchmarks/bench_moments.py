@@ -82,7 +82,7 @@ def main() -> None:
     print(", ".join(f"{name} {value}" for name, value in header.items()))
     rows = []
     for case in CASES:
-        for found in time_rows(case, num_repeats=8 if arguments.quick else case.num_repeats):
+        for found in time_rows(case, num_repeats=3 if arguments.quick else case.num_repeats):
             print(line(found), flush=True)
             rows.append(found)
     header["load_after"] = round(os.getloadavg()[0], 2)

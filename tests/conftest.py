@@ -5,6 +5,8 @@ import pytest
 import torch
 from hypothesis import settings
 
+torch.set_num_threads(1)  # what is tested is small: threads would wait for each other, on a busy machine for long
+
 settings.register_profile("heldin", derandomize=True, deadline=None)
 settings.load_profile("heldin")
 

@@ -295,6 +295,16 @@ def test_many_chunks_give_what_one_gives(monkeypatch):
     assert [vars(one) for one in again] == [pytest.approx(vars(one), rel=1e-12) for one in norms]
 
 
+def test_gradients_of_chunks_are_on_no_graph():
+    """The linear layer is a constant there; were it not, every chunk would hold all that led to it."""
+    model, batch = convolution(), images(torch.float32)
+    probe = Probe(model, nn.CrossEntropyLoss())
+    with probe.session(mode="eval"):
+        (chunk,) = persample.chunked_gradients(probe, batch, NUM, list(model[0].parameters()))
+    assert [part.shape for part in chunk] == [(NUM, 4, 2, 3, 3), (NUM, 4)]
+    assert not any(part.requires_grad for part in chunk)
+
+
 def test_chunks_fill_64_megabytes_or_hold_four_samples_and_are_of_like_size():
     def parameters(megabytes):
         return [nn.Parameter(torch.empty(megabytes * 2**18, device="meta"))]
@@ -377,6 +387,22 @@ def test_single_samples_are_skipped_with_one_warning():
         sample_moments(probe, batches[1:])
     with pytest.raises(BatchesError, match="At least one class should have 2 samples"):
         class_moments(probe, batches[1:])
+
+
+def test_a_first_batch_of_one_sample_says_nothing_about_the_rows_of_layers():
+    model, batches = Reversed().to(DOUBLE), [vectors(DOUBLE, 1), vectors(DOUBLE)]
+    found = class_moments(Probe(model, nn.CrossEntropyLoss()), batches)
+    G = torch.cat([reference.sample_gradients(model, cross_entropy, batch) for batch in batches])
+    assert_class_moments(found, G, torch.cat([y for _, y in batches]), 1e-10)
+
+
+def test_a_class_goes_through_the_model_in_no_more_than_a_batch_at_a_time():
+    model, sizes = mlp(), []
+    model.register_forward_hook(lambda module, args, output: sizes.append(len(output)))
+    batches = [(torch.randn(6, 6), torch.tensor([0, 0, 0, 0, 0, 1])) for _ in range(4)]
+    found = class_moments(Probe(model, nn.CrossEntropyLoss()), batches)
+    assert [one.num_samples for one in found] == [20, 4]
+    assert sizes == [6, 6, 6, 6, 5, 5, 5, 5, 4]  # the norms, class 0 (two batches would not fit), class 1
 
 
 @pytest.mark.parametrize("num", [2, 3])

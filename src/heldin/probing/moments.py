@@ -101,7 +101,9 @@ def _splits(probe: Probe, batches: Iterable[Any]) -> Iterator[_Split]:
             trusted = {layer.module for layer in layers}
         closed = {parameter for layer in layers for parameter in layer.parameters}
         rest = [parameter for parameter in probe.parameters() if parameter not in closed]
-        yield _Split(batch, losses.numel(), layers, rest)
+        split = _Split(batch, losses.numel(), layers, rest)
+        del losses, calls  # with them goes the graph, and its activations
+        yield split
 
 
 @torch.no_grad()

@@ -1,0 +1,105 @@
+"""How results are shown: on standard output, as a table for people or as JSON for programs.
+
+All else goes to standard error, so that what is piped on is the result alone.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.markdown import Markdown
+from rich.table import Table
+from rich.text import Text
+
+from heldin.errors import StoreError
+
+
+def show(text: str) -> None:
+    """Print a result."""
+    typer.echo(text)
+
+
+def note(text: str) -> None:
+    """Print what is worth knowing but is no result."""
+    typer.echo(text, err=True)
+
+
+def show_json(value: Any) -> None:
+    """Print a value as JSON."""
+    show(as_json_text(value))
+
+
+def as_json_text(value: Any) -> str:
+    """A value as JSON; a number that is not finite becomes null, for JSON has none."""
+    return json.dumps(_plain(value), indent=1, allow_nan=False)
+
+
+def show_rows(rows: Sequence[Mapping[str, object]], columns: Iterable[str]) -> None:
+    """Print rows: as wide as the terminal, with wrapped cells; one line a row where there is no terminal."""
+    names = list(columns)
+    cells = [{name: _cell(row.get(name)) for name in names} for row in rows]
+    if sys.stdout.isatty():
+        table = Table(*names, box=box.SIMPLE_HEAD, pad_edge=False)
+        for line in cells:
+            table.add_row(*(Text(line[name]) for name in names))
+        Console().print(table)
+        return
+    widths = {name: max(len(name), *(len(line[name]) for line in cells)) for name in names}
+    for line in [{name: name for name in names}, *cells]:
+        show("  ".join(line[name].ljust(widths[name]) for name in names).rstrip())
+
+
+def show_markdown(text: str) -> None:
+    """Print markdown: laid out on a terminal, as it is elsewhere."""
+    if sys.stdout.isatty():
+        Console().print(Markdown(text))
+    else:
+        show(text)
+
+
+@contextmanager
+def going_on(command: str) -> Iterator[None]:
+    """Ctrl-C within ends cleanly, and says how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        note(f"\nInterrupted. All epochs but the running ones are recorded; to go on: {command}")
+        raise typer.Exit(130) from None
+
+
+@contextmanager
+def writing(path: Path, flag: str = "--out") -> Iterator[None]:
+    """A file that cannot be written is refused in a sentence."""
+    try:
+        yield
+    except StoreError:
+        raise
+    except OSError as error:
+        raise StoreError(
+            f"{path} cannot be written: {error.strerror or error}. Choose another place with {flag}."
+        ) from error
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(part) for part in value]
+    if isinstance(value, Path):
+        return str(value)
+    return None if isinstance(value, float) and not math.isfinite(value) else value

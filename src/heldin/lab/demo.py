@@ -1,0 +1,113 @@
+"""The demo: few digits, half of them with a random label, and three ways to know when to stop.
+
+The setting is the paper's kind (few and noisy samples, 4 layers of 500 units), made small enough for a minute on two
+cores. It was fixed before it was run, and what comes out is reported as it is.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from heldin.lab.comparing import comparison
+from heldin.lab.conclusion import conclude
+from heldin.lab.costs import unit_seconds
+from heldin.lab.engine import run_all
+from heldin.lab.grouping import Group, groups
+from heldin.lab.progress import Progress
+from heldin.lab.report import write_report
+from heldin.lab.spec import RunSpec
+from heldin.lab.store import Store
+from heldin.lab.tables import NOTES, Table
+from heldin.lab.ways import Kind, Way
+from heldin.rules import NthRise
+
+SETTING = RunSpec(
+    dataset="mnist5k",
+    num_samples=300,
+    label_noise=0.5,
+    init="he_normal",
+    optimizer="momentum",  # plain SGD would not come to memorise within these epochs
+    batch_size=32,  # with the paper's 128 an epoch would be two steps
+    epochs=50,
+    signals=("gradient_disparity", "gradient_disparity@fixed"),
+)
+SEEDS = (0, 1)
+FOLDS = 5
+PATIENCE = 5
+COLUMNS = ("way", "protocol", "epoch", "test error", "test loss", "batch gradients", "seconds", NOTES)
+
+
+@dataclass(frozen=True)
+class Demo:
+    """What the demo gave.
+
+    Attributes:
+        group: the runs.
+        table: the ways of stopping, compared.
+        conclusion: what the numbers say, in one sentence.
+        report: the page that shows it all.
+        seconds: how long it computed.
+    """
+
+    group: Group
+    table: Table
+    conclusion: str
+    report: Path
+    seconds: float
+
+
+def demo_specs(setting: RunSpec = SETTING, seeds: tuple[int, ...] = SEEDS) -> list[RunSpec]:
+    """For each seed a run on all the data, which records the signals, and one for each fold, which needs none."""
+    full = [setting.with_(seed=seed) for seed in seeds]
+    folded = [spec.with_(fold=fold, folds=FOLDS, signals=()) for spec in full for fold in range(FOLDS)]
+    return [*full, *folded]  # the longest first, so that no core waits for one at the end
+
+
+def run_demo(
+    store: Store,
+    *,
+    jobs: int = 2,
+    data_root: Path | str | None = None,
+    progress: Progress | None = None,
+    setting: RunSpec = SETTING,
+    seeds: tuple[int, ...] = SEEDS,
+) -> Demo:
+    """Run what is not recorded yet, compare, and write the report into the store's folder."""
+    start = time.perf_counter()
+    records = run_all(demo_specs(setting, seeds), store, jobs=jobs, data_root=data_root, progress=progress)
+    seconds = time.perf_counter() - start
+    timings = {record.id: store.folder(record.spec).lines("timings.jsonl") for record in records}
+    [group] = groups(records)
+    path = write_report(records, store.root / "demo.html", title="heldin demo", timings=timings)
+    return Demo(group, _table(group, timings), conclude(group), path, seconds)
+
+
+def describe(setting: RunSpec = SETTING, seeds: tuple[int, ...] = SEEDS) -> str:
+    """What is run, in words."""
+    return (
+        f"{setting.num_samples} samples of {setting.dataset}, {100 * setting.label_noise:g} % of the labels drawn at random; "
+        f"4 layers of 500 units, {setting.optimizer}, learning rate {setting.learning_rate:g}, batches of "
+        f"{setting.batch_size}, {setting.epochs} epochs; for each of {len(seeds)} seeds one run on all samples and "
+        f"{FOLDS} that leave a fold out."
+    )
+
+
+def ways(group: Group) -> list[Way]:
+    """What the demo compares: disparity, cross-validation, no early stopping, and the best epoch to measure them by."""
+    rule = NthRise(PATIENCE)
+    return [
+        *(Way(Kind.SIGNAL, signal, rule) for signal in group.signals),
+        Way(Kind.KFOLD, rule=rule, folds=FOLDS),
+        Way(Kind.KPLUS, rule=rule, folds=FOLDS),
+        Way(Kind.NEVER),
+        Way(Kind.ORACLE_ERROR),
+    ]
+
+
+def _table(group: Group, timings: dict[str, list[dict[str, Any]]]) -> Table:
+    units = unit_seconds(line for lines in timings.values() for line in lines)
+    whole = comparison(group, ways(group), units=units)
+    return replace(whole, columns=tuple(column for column in COLUMNS if column in whole.columns))

@@ -1,0 +1,81 @@
+"""The signals of a run: which batches they look at, and what they remember.
+
+Probe batches are drawn from the run's own training data, by the spec's seed and the epoch alone: fresh ones every
+epoch, and the same ones every time for signals marked `@fixed`.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from heldin.errors import HeldinWarning, NotFiniteError
+from heldin.lab.data import augment
+from heldin.lab.preparing import Samples
+from heldin.lab.spec import RunSpec, parsed
+from heldin.measuring import read
+from heldin.probing import Probe
+from heldin.probing.randomness import seed_for
+from heldin.serving import Source
+from heldin.signals import Memory, Signal
+
+NUM_BATCHES = 5  # the paper's s
+NUM_SINGLE, NUM_POOLED = 20, 40  # and for batches of one sample: s, and how many losses are pooled
+
+
+class Measurements:
+    """Reads the spec's signals after each epoch."""
+
+    def __init__(self, spec: RunSpec, model: nn.Module, loss: nn.Module, optimizer: Optimizer) -> None:
+        self.spec = spec
+        self.optimizer = optimizer
+        self.sets: dict[str, dict[str, Signal]] = {"fresh": {}, "fixed": {}}
+        for label in spec.signals:
+            signal, fixed = parsed(label)
+            self.sets["fixed" if fixed else "fresh"][label] = signal
+        self.memory: dict[str, Memory] = {}
+        self._probe = Probe(model, loss)
+
+    def read(self, epoch: int, x: Samples, y: Tensor, outputs: Tensor) -> dict[str, float | None]:
+        """One number a signal, None for "not yet"; `outputs` are those of the training pass, in the data's order."""
+        values: dict[str, float | None] = {}
+        for which, signals in self.sets.items():
+            if signals:
+                drawing = epoch if which == "fresh" else 0
+                batches = self._batches(x, y, drawing)
+                source = Source(
+                    batches[: NUM_SINGLE if self.spec.batch_size == 1 else NUM_BATCHES],
+                    pool=batches,
+                    optimizer=self.optimizer,
+                    outputs=outputs,
+                    seed=seed_for(self.spec.seed, "probe", drawing),
+                )
+                try:
+                    with warnings.catch_warnings():
+                        warnings.simplefilter("ignore", HeldinWarning)  # nobody watches a run; its record stays
+                        found, remembered = read(self._probe, signals, source, self.memory)
+                except NotFiniteError:  # training diverged: the record says so, and the run goes on
+                    found, remembered = dict.fromkeys(signals, math.nan), {}
+                values.update(found)
+                self.memory.update(remembered)
+        return {label: values[label] for label in self.spec.signals}
+
+    def _batches(self, x: Samples, y: Tensor, drawing: int) -> list[Any]:
+        """Disjoint batches of the training data: 5 of them (40 of one sample), or as many as there are.
+
+        Where there is not enough for two batches of the size trained with, five smaller ones.
+        """
+        seed = seed_for(self.spec.seed, "draw", drawing)
+        size = self.spec.batch_size if len(x) >= 2 * self.spec.batch_size else max(len(x) // NUM_BATCHES, 1)
+        order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))
+        num = min(NUM_POOLED if size == 1 else NUM_BATCHES, len(x) // size)
+        parts = [order[start : start + size] for start in range(0, num * size, size)]
+        inputs = [x[part] for part in parts]
+        if self.spec.augment:
+            inputs = [augment(some, seed_for(seed, "augment", number)) for number, some in enumerate(inputs)]
+        return [(some, y[part]) for some, part in zip(inputs, parts, strict=True)]

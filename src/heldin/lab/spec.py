@@ -1,0 +1,230 @@
+"""RunSpec: one training run, said completely.
+
+A spec is frozen, and its canonical JSON is its identity: the hash is the run's id. Nothing that does not change the
+result is inside, no path, no device, no number of workers; everything random follows from `seed`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+from heldin.errors import ArgumentError, near_match, require_choice, require_integer, require_number
+from heldin.signals import from_label
+
+MODELS = (
+    "fully_connected", "alexnet", "vgg11", "vgg13", "vgg16", "vgg19", "resnet18", "resnet34", "mrnet",
+)  # fmt: skip
+INITS = ("default", "he_normal", "xavier_uniform")
+OPTIMIZERS = ("sgd", "momentum", "adagrad", "adadelta", "rmsprop", "adam", "adamw")
+LOSSES = ("cross_entropy", "mse")
+
+DEFAULT_SIGNALS = (
+    "gradient_disparity",
+    "gradient_disparity[rescale=std_detached]",
+    "gradient_disparity[rescale=none]",
+    "gradient_disparity@fixed",
+    "gradient_disparity[rescale=std_detached]@fixed",
+    "gradient_disparity[rescale=none]@fixed",
+    "gradient_variance",
+    "inner_product",
+    "sign",
+    "cosine",
+    "gradient_confusion",
+    "noise_scale",
+    "label_wave",
+    "gwa",
+)
+"""All that the batch gradients and the training pass itself give."""
+
+SIGNAL = re.compile(r"(?P<label>[^@]+?)(?P<fixed>@fixed)?")
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """One training run.
+
+    Args:
+        dataset: a name (`heldin data list`), or `npz:NAME` for NAME.npz in the data folder.
+        num_samples: train on a random subset of so many samples; None takes all.
+        label_noise: for this fraction of the samples the label is drawn uniformly from all classes.
+        augment: random crops with padding 4 and horizontal flips.
+        model: the architecture.
+        scale: the factor by which all widths are multiplied; 1 is the original.
+        init: the initial weights: torch's own, `"he_normal"` or `"xavier_uniform"`.
+        optimizer: `"momentum"` is SGD with momentum 0.9.
+        learning_rate: its learning rate.
+        weight_decay: its weight decay.
+        loss: `"cross_entropy"`, or `"mse"` against one-hot targets.
+        batch_size: of training and of probing.
+        epochs: the horizon: training never stops before, but see `until_loss`.
+        until_loss: the horizon is also reached once the mean training loss of an epoch is below this; None: never.
+        fold: train without fold number `fold` (from 0) of `folds`, and validate on it; None trains on all.
+        folds: into how many folds the training data is cut.
+        seed: of everything random: subset, noise, folds, initial weights, order, augmentation, probes.
+        signals: what to measure after every epoch, by label; `@fixed` measures on the same batches every time.
+
+    Example:
+        >>> from heldin.lab.spec import RunSpec
+        >>> spec = RunSpec(dataset="digits", num_samples=200, label_noise=0.5, epochs=3)
+        >>> spec.id == RunSpec(dataset="digits", num_samples=200, label_noise=0.5, epochs=3).id
+        True
+    """
+
+    dataset: str = "mnist5k"
+    num_samples: int | None = None
+    label_noise: float = 0.0
+    augment: bool = False
+    model: str = "fully_connected"
+    scale: float = 1.0
+    init: str = "default"
+    optimizer: str = "sgd"
+    learning_rate: float = 0.01
+    weight_decay: float = 0.0
+    loss: str = "cross_entropy"
+    batch_size: int = 128
+    epochs: int = 100
+    until_loss: float | None = None
+    fold: int | None = None
+    folds: int | None = None
+    seed: int = 0
+    signals: tuple[str, ...] = DEFAULT_SIGNALS
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "signals", tuple(self.signals))
+        for name in ("label_noise", "scale", "learning_rate", "weight_decay"):  # 1 and 1.0 are one spec
+            value = getattr(self, name)
+            if isinstance(value, int) and not isinstance(value, bool):
+                object.__setattr__(self, name, float(value))
+        self._check_data()
+        self._check_training()
+        for signal in self.signals:
+            parsed(signal)
+        if len({*self.signals}) < len(self.signals):
+            raise ArgumentError(f"Each signal should be given once. Found {list(self.signals)}.")
+
+    def _check_data(self) -> None:
+        if not isinstance(self.dataset, str) or not self.dataset:
+            raise ArgumentError(f"Parameter `dataset` should be a name. Found `dataset = {self.dataset!r}`.")
+        if self.dataset.startswith("npz:") and ("/" in self.dataset or "\\" in self.dataset):
+            raise ArgumentError(
+                f"Parameter `dataset` should hold no path. Found `dataset = {self.dataset!r}`. "
+                "Name the file alone, npz:NAME, and its folder with --data or HELDIN_DATA."
+            )
+        if self.num_samples is not None:
+            require_integer("num_samples", self.num_samples, at_least=2, remedy="None takes all samples.")
+        require_number("label_noise", self.label_noise, at_least=0.0, remedy="0.5 makes half of the labels random.")
+        if self.label_noise > 1.0:
+            raise ArgumentError(
+                f"Parameter `label_noise` should be at most 1. Found `label_noise = {self.label_noise}`."
+            )
+        require_integer("batch_size", self.batch_size, at_least=1, remedy="128 is what the paper uses.")
+        if self.num_samples is not None and self.batch_size > self.num_samples:
+            raise ArgumentError(
+                f"Parameter `batch_size` should be at most `num_samples`. Found `batch_size = {self.batch_size}` and "
+                f"`num_samples = {self.num_samples}`."
+            )
+        if (self.fold is None) != (self.folds is None):
+            raise ArgumentError(
+                f"Give both `fold` and `folds`, or neither. Found `fold = {self.fold}`, `folds = {self.folds}`."
+            )
+        if self.fold is not None and self.folds is not None:
+            require_integer("folds", self.folds, at_least=2, remedy="The paper uses 5 or 10.")
+            require_integer("fold", self.fold, at_least=0, remedy="Folds count from 0.")
+            if self.fold >= self.folds:
+                raise ArgumentError(f"Folds count from 0. Found `fold = {self.fold}` of `folds = {self.folds}`.")
+            if self.num_samples is not None and self.folds > self.num_samples:
+                raise ArgumentError(
+                    f"Parameter `folds` should be at most `num_samples`. Found `folds = {self.folds}` and "
+                    f"`num_samples = {self.num_samples}`."
+                )
+
+    def _check_training(self) -> None:
+        require_choice("model", self.model, MODELS)
+        require_choice("init", self.init, INITS)
+        require_choice("optimizer", self.optimizer, OPTIMIZERS)
+        require_choice("loss", self.loss, LOSSES)
+        for name in ("scale", "learning_rate"):
+            require_number(name, getattr(self, name), remedy="It should be above 0.")
+            if getattr(self, name) <= 0.0:
+                raise ArgumentError(f"Parameter `{name}` should be above 0. Found `{name} = {getattr(self, name)}`.")
+        require_number("weight_decay", self.weight_decay, at_least=0.0, remedy="0 means none.")
+        require_integer("epochs", self.epochs, at_least=1, remedy="Training needs a horizon.")
+        if self.until_loss is not None:
+            require_number("until_loss", self.until_loss, at_least=0.0, remedy="The paper uses 0.01.")
+        require_integer("seed", self.seed, at_least=0, remedy="Seeds count from 0.")
+        if not isinstance(self.augment, bool):
+            raise ArgumentError(f"Parameter `augment` should be True or False. Found `augment = {self.augment!r}`.")
+
+    def as_dict(self) -> dict[str, Any]:
+        """The spec as plain JSON values."""
+        return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
+
+    @property
+    def canonical(self) -> str:
+        """The one way to write this spec as JSON."""
+        return json.dumps(self.as_dict(), sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+    @property
+    def id(self) -> str:
+        """The run's id: a hash of the spec."""
+        return hashlib.sha256(self.canonical.encode()).hexdigest()[:16]
+
+    @property
+    def title(self) -> str:
+        """The spec in a few words: what differs from the defaults."""
+        default = RunSpec()
+        differing = [
+            f"{field.name}={getattr(self, field.name)}"
+            for field in fields(self)
+            if field.name not in ("signals", "dataset", "model")
+            and getattr(self, field.name) != getattr(default, field.name)
+        ]
+        return " ".join([self.dataset, self.model, *differing])
+
+    def with_(self, **changes: Any) -> RunSpec:
+        """The same spec but for `changes`."""
+        return replace(self, **changes)
+
+
+def spec_from(values: Mapping[str, Any]) -> RunSpec:
+    """The spec with these values; unknown names are refused, with the near match."""
+    known = [field.name for field in fields(RunSpec)]
+    for name in values:
+        if name not in known:
+            raise ArgumentError(f"A spec has no {name!r}. It has {', '.join(known)}." + near_match(name, known))
+    given: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
+    return RunSpec(**given)
+
+
+def specs_from_toml(path: Path) -> list[RunSpec]:
+    """The specs in a TOML file: one, or one for each `[[run]]` on top of what stands above them."""
+    try:
+        content = tomllib.loads(path.read_text())
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ArgumentError(f"{path} should be a TOML file with the fields of a spec. {error}") from error
+    runs = content.pop("run", [{}])
+    return [spec_from({**content, **run}) for run in runs]
+
+
+def parsed(signal: str) -> tuple[Any, bool]:
+    """A signal of a spec: the signal itself, and whether it is measured on fixed batches."""
+    match = SIGNAL.fullmatch(signal) if isinstance(signal, str) else None
+    if match is None:
+        raise ArgumentError(f"A signal should be a label such as 'cosine' or 'cosine@fixed'. Found {signal!r}.")
+    return from_label(match["label"]), match["fixed"] is not None
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value

@@ -1,0 +1,219 @@
+"""Records on disk, readable with a text editor: runs/<id>/{spec.json, epochs.jsonl, timings.jsonl, done.json}.
+
+`epochs.jsonl` is a function of the spec alone: one line an epoch, byte for byte the same whenever and wherever it is
+run. What varies (seconds, versions, the machine) stands in `timings.jsonl`. Files are appended to or replaced at once,
+never edited; what a crash left half-written is recognised and dropped. One process works on a run at a time.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from heldin.errors import StoreError
+from heldin.lab.spec import RunSpec, spec_from
+
+VERSION = 1
+NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}  # JSON has no numbers for these
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """What is known of one run: its spec, and a dict for each epoch that was trained."""
+
+    spec: RunSpec
+    epochs: tuple[dict[str, Any], ...]
+    done: bool
+
+    @property
+    def id(self) -> str:
+        """The run's id."""
+        return self.spec.id
+
+    def curve(self, name: str) -> list[float | None]:
+        """A metric (`"test_loss"`) or a signal, by its label, over epochs; None where it was not measured."""
+        return [epoch["signals"].get(name, epoch.get(name)) for epoch in self.epochs]
+
+    @property
+    def names(self) -> list[str]:
+        """The signals that were recorded."""
+        return list(self.epochs[0]["signals"]) if self.epochs else []
+
+
+class Store:
+    """A folder of runs."""
+
+    def __init__(self, root: Path | str) -> None:
+        self.root = Path(root)
+
+    def folder(self, spec: RunSpec) -> RunFolder:
+        """The folder of one run, whether it exists or not."""
+        return RunFolder(self.root / "runs" / spec.id, spec)
+
+    def record(self, spec: RunSpec) -> RunRecord | None:
+        """What is known of one run; None where it was never begun."""
+        folder = self.folder(spec)
+        return folder.record() if (folder.path / "spec.json").exists() else None
+
+    def records(self, keep: Callable[[RunSpec], bool] | None = None) -> list[RunRecord]:
+        """All runs whose spec `keep` lets pass, in the order of their ids."""
+        found = [_opened(path) for path in sorted((self.root / "runs").glob("*/spec.json"))]
+        return [folder.record() for folder in found if keep is None or keep(folder.spec)]
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The files of one run."""
+
+    path: Path
+    spec: RunSpec
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Work on this run alone; refused where another process does."""
+        with _told(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = (self.path / "lock").open("a")
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise StoreError(
+                    f"Run {self.spec.id} is being worked on by another process. Wait for it, or stop it."
+                ) from error
+            yield
+
+    def begin(self) -> None:
+        """Write the spec down, once."""
+        target = self.path / "spec.json"
+        if not target.exists():
+            text = json.dumps({"version": VERSION, "id": self.spec.id, "spec": self.spec.as_dict()}, indent=1)
+            _replace(target, lambda file: file.write_text(text + "\n"))
+
+    def append(self, name: str, line: Mapping[str, Any]) -> None:
+        """Add a line to `epochs.jsonl` or `timings.jsonl`."""
+        text = json.dumps(_written(line), separators=(",", ":"), allow_nan=False)
+        with _told(self.path), (self.path / name).open("a") as file:
+            file.write(text + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def lines(self, name: str = "epochs.jsonl") -> list[dict[str, Any]]:
+        """The whole lines of a file; a last one that was cut off is left out."""
+        path = self.path / name
+        if not path.exists():
+            return []
+        whole = path.read_text().split("\n")[:-1]
+        return [_read(json.loads(line)) for line in whole if line]
+
+    def cut(self, name: str, num_lines: int) -> None:
+        """Keep the first lines of a file: what a crash left beyond the last checkpoint is computed again."""
+        path = self.path / name
+        if path.exists():
+            whole = path.read_text().split("\n")[:-1]
+            text = "".join(line + "\n" for line in whole[:num_lines])
+            if text != path.read_text():
+                _replace(path, lambda file: file.write_text(text))
+
+    def save(self, checkpoint: Mapping[str, Any]) -> None:
+        """Replace the checkpoint."""
+        _replace(self.path / "checkpoint.pt", lambda file: torch.save(dict(checkpoint), file))
+
+    def checkpoint(self) -> dict[str, Any] | None:
+        """The checkpoint; None where there is none, or none that can be read."""
+        path = self.path / "checkpoint.pt"
+        if not path.exists():
+            return None
+        try:
+            found: dict[str, Any] = torch.load(path, weights_only=True)
+        except Exception:  # cut off by a machine that went down: the run starts again
+            return None
+        return found
+
+    def finish(self, summary: Mapping[str, Any]) -> None:
+        """Mark the run as done, and let its checkpoint go."""
+        text = json.dumps({"version": VERSION, **_written(summary)}, indent=1, allow_nan=False)
+        _replace(self.path / "done.json", lambda file: file.write_text(text + "\n"))
+        (self.path / "checkpoint.pt").unlink(missing_ok=True)
+
+    @property
+    def done(self) -> bool:
+        """Whether the run reached its horizon."""
+        return (self.path / "done.json").exists()
+
+    def record(self) -> RunRecord:
+        """What is known of the run."""
+        return RunRecord(self.spec, tuple(self.lines()), self.done)
+
+
+def _opened(path: Path) -> RunFolder:
+    """The run whose spec.json this is."""
+    try:
+        content = json.loads(path.read_text())
+        version = content["version"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StoreError(f"{path} should hold the spec of a run. {error}. Move its folder away.") from error
+    if version > VERSION:
+        raise StoreError(
+            f"{path} was written by a newer heldin (version {version} of the store; this one reads {VERSION}). "
+            "Update heldin, or use another folder."
+        )
+    return RunFolder(path.parent, spec_from(content["spec"]))
+
+
+def _replace(path: Path, write: Callable[[Path], object]) -> None:
+    """Write a file beside `path`, then put it in its place at once."""
+    beside = path.with_name(path.name + ".new")
+    with _told(path):
+        try:
+            write(beside)
+            with beside.open("rb") as file:
+                os.fsync(file.fileno())
+            beside.replace(path)
+        finally:
+            beside.unlink(missing_ok=True)
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """A disk that is full, a folder that cannot be written: said so that one knows what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(
+            f"{path} cannot be written: {error.strerror or error}. What was recorded before is safe. "
+            "Make room, or choose another folder with --store, and run the same command again."
+        ) from error
+    except RuntimeError as error:  # torch.save's way to say it
+        if "PytorchStreamWriter" not in str(error) and "unexpected pos" not in str(error):
+            raise
+        raise StoreError(f"{path} cannot be written: {error}. Make room, and run the same command again.") from error
+
+
+def _written(value: Any) -> Any:
+    """Plain JSON: numbers that are not finite by their names."""
+    if isinstance(value, Mapping):
+        return {key: _written(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_written(part) for part in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+    return value
+
+
+def _read(value: Any) -> Any:
+    """`_written`, backwards."""
+    if isinstance(value, dict):
+        return {key: _read(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_read(part) for part in value]
+    return NOT_FINITE.get(value, value) if isinstance(value, str) else value

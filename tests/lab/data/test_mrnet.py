@@ -1,0 +1,179 @@
+"""MRNet, on files of the release's layout: here with exams of a few small slices."""
+
+import numpy
+import pytest
+import torch
+
+from heldin.errors import ArgumentError, DataError
+from heldin.lab import data
+
+SLICES = {"0000": 3, "0001": 5, "0002": 1, "1130": 4, "1131": 2}
+LABELS = {"abnormal": "10110", "acl": "01001", "meniscus": "00111"}
+
+
+def exam(number, plane):
+    """The slices of an exam: different for each exam and plane."""
+    random = numpy.random.default_rng([int(number), len(plane)])
+    return random.integers(256, size=(SLICES[number], 6, 7), dtype=numpy.uint8)
+
+
+@pytest.fixture
+def release(tmp_path):
+    folder = tmp_path / "MRNet-v1.0"
+    for part, numbers in (("train", list(SLICES)[:3]), ("valid", list(SLICES)[3:])):
+        for plane in ("sagittal", "coronal", "axial"):
+            (folder / part / plane).mkdir(parents=True)
+            for number in numbers:
+                numpy.save(folder / part / plane / f"{number}.npy", exam(number, plane))
+        for task, labels in LABELS.items():
+            lines = [f"{number},{labels[list(SLICES).index(number)]}" for number in numbers]
+            (folder / f"{part}-{task}.csv").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("name", "task", "plane"),
+    [
+        ("mrnet", "abnormal", "sagittal"),
+        ("mrnet:acl", "acl", "sagittal"),
+        ("mrnet:meniscus:axial", "meniscus", "axial"),
+        ("mrnet:abnormal:coronal", "abnormal", "coronal"),
+    ],
+)
+def test_each_task_and_plane_is_read(release, name, task, plane):
+    arrays = data.load(name, release.parent)
+    assert (arrays.name, arrays.num_classes) == (name, 2)
+    assert arrays.y_train.tolist() == [int(label) for label in LABELS[task][:3]]
+    assert arrays.y_test.tolist() == [int(label) for label in LABELS[task][3:]]
+    assert arrays.x_train.num_slices == (3, 5, 1)
+    assert arrays.x_test.num_slices == (4, 2)
+    assert torch.equal(arrays.x_test[1][:, 2], torch.from_numpy(exam("1131", plane)).float())
+    assert task in data.describe(name, release.parent).about
+
+
+def test_one_exam_has_its_own_slices_in_three_equal_channels(release):
+    arrays = data.load("mrnet", release.parent)
+    one = arrays.x_train[1]
+    assert (one.shape, one.dtype) == ((5, 3, 6, 7), torch.float32)
+    assert torch.equal(one[:, 0], one[:, 2])
+    assert one.max() > 200
+    assert arrays.sample_shape == (3, 6, 7)
+    assert arrays.x_train.shape == (3, 5, 3, 6, 7)
+
+
+@pytest.mark.parametrize(
+    ("index", "order"), [([2, 1], [2, 1]), (torch.tensor([2, 1]), [2, 1]), (slice(1, 3), [1, 2])], ids=str
+)
+def test_a_batch_repeats_the_last_slice_of_a_shorter_exam(release, index, order):
+    exams = data.load("mrnet", release.parent).x_train
+    batch = exams[index]
+    assert batch.shape == (2, 5, 3, 6, 7)
+    for row, number in zip(batch, order, strict=True):
+        alone = exams[number]
+        assert torch.equal(row[: len(alone)], alone)
+        assert (row[len(alone) :] == alone[-1]).all()
+        assert torch.equal(row.amax(0), alone.amax(0))  # all that a maximum over slices sees
+
+
+def test_a_batch_of_one_is_not_padded(release):
+    exams = data.load("mrnet", release.parent).x_train
+    assert exams[torch.tensor([2])].shape == (1, 1, 3, 6, 7)
+    assert len(exams) == 3
+
+
+def test_some_training_exams_can_be_kept(release):
+    arrays = data.load("mrnet", release.parent)
+    kept = arrays.keep(torch.tensor([2, 0]))
+    assert kept.x_train.num_slices == (1, 3)
+    assert kept.y_train.tolist() == [int(LABELS["abnormal"][2]), int(LABELS["abnormal"][0])]
+    assert kept.y_test is arrays.y_test
+    assert torch.equal(kept.x_train[1], arrays.x_train[0])
+
+
+def test_exams_can_be_walked_through(release):
+    exams = data.load("mrnet", release.parent).x_train
+    assert [len(exam) for exam in exams] == [3, 5, 1]
+
+
+def test_the_release_is_checked(release):
+    check = data.check("mrnet", release.parent)
+    assert check.ok
+    assert check.notes == ("3 + 2 test samples of 3 x 6 x 7, 2 classes", "a part: the whole has 1,130 + 120")
+
+
+@pytest.mark.parametrize("folder", ["mrnet", "."])
+def test_the_release_may_lie_in_other_folders(release, tmp_path, folder):
+    root = release.parent if folder == "mrnet" else release
+    if folder == "mrnet":
+        release.rename(root / folder)
+    assert len(data.load("mrnet", root).y_train) == 3
+
+
+def test_without_the_release_the_place_to_register_is_named(tmp_path):
+    for ask in (data.load, data.fetch):
+        with pytest.raises(DataError, match="register at https://stanfordmlgroup.github.io/competitions/mrnet/"):
+            ask("mrnet", tmp_path)
+    info = data.describe("mrnet", tmp_path)
+    assert info.state == "missing"
+    assert f"unpack the release as {tmp_path}/MRNet-v1.0" in info.remedy
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("mrnet:acll", "`task of mrnet` should be one of .*Did you mean 'acl'"),
+        ("mrnet:", "`task of mrnet`"),
+        ("mrnet:acl:sagital", "`plane of mrnet` should be one of .*Did you mean 'sagittal'"),
+        ("mrnet:acl:axial:more", "`plane of mrnet`"),
+    ],
+)
+def test_unknown_tasks_and_planes_get_the_near_match(name, message):
+    with pytest.raises(ArgumentError, match=message):
+        data.load(name)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("0000,2", "should hold labels from 0 to 1"),
+        ("0000,-1", "should hold labels from 0 to 1"),
+        ("0000,yes", "should hold lines such as `0000,1`"),
+        ("0000", "should hold lines such as `0000,1`"),
+        ("0000,1\n0000,1", "should list each exam once"),
+        ("", "should list each exam once"),
+        ("0007,1", "0007.npy is missing"),
+    ],
+)
+def test_bad_labels_are_refused(release, line, message):
+    (release / "train-abnormal.csv").write_text(line)
+    with pytest.raises(DataError, match=message):
+        data.load("mrnet", release.parent)
+
+
+def test_numbers_without_their_zeros_are_the_same_exams(release):
+    (release / "train-abnormal.csv").write_text("0,1\n1,0\n")
+    assert data.load("mrnet", release.parent).x_train.num_slices == (3, 5)
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (numpy.zeros((3, 6), numpy.uint8), r"should be an array \(slices, h, w\) of uint8. Found \(3, 6\)"),
+        (numpy.zeros((0, 6, 7), numpy.uint8), r"Found \(0, 6, 7\)"),
+        (numpy.zeros((3, 6, 7)), "of float64"),
+        (numpy.zeros((3, 6, 8), numpy.uint8), r"alike in height and width. Found \(6, 7\) in .* and \(6, 8\)"),
+        (numpy.array([None]), "cannot be read"),
+    ],
+)
+def test_exams_that_are_none_are_refused(release, array, message):
+    numpy.save(release / "train/sagittal/0001.npy", array)
+    with pytest.raises(DataError, match=message):
+        data.load("mrnet", release.parent)
+    assert not data.check("mrnet", release.parent).ok
+
+
+def test_an_exam_cut_off_is_refused(release):
+    path = release / "train/sagittal/0001.npy"
+    path.write_bytes(path.read_bytes()[:150])
+    with pytest.raises(DataError, match="0001.npy cannot be read"):
+        data.load("mrnet", release.parent)

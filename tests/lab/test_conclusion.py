@@ -1,0 +1,167 @@
+"""One sentence that the numbers support, whatever they are."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from heldin.errors import ArgumentError
+from heldin.lab.conclusion import answered, best_epochs, conclude, deciding_signal, find, judge, measured_signals
+from heldin.lab.selection import Kind, Protocol, Way, groups
+from heldin.lab.spec import RunSpec
+from heldin.lab.store import RunRecord
+from heldin.rules import NthRise
+
+SPEC = RunSpec(dataset="digits", num_samples=200, epochs=8, signals=())
+RISING = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]  # the 5th rise is at epoch 5
+FALLING = RISING[::-1]
+OVERFITS = [0.5, 0.4, 0.2, 0.3, 0.3, 0.4, 0.6, 0.7]
+LEARNS = [0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1]
+
+
+def run(error, *, val=None, done=True, signals=None, **changes):
+    signals = signals or {}
+    lines = [
+        {
+            "epoch": epoch,
+            "test_loss": 2 * value,
+            "test_error": value,
+            **({"val_loss": val[epoch]} if val else {}),
+            "signals": {label: curve[epoch] for label, curve in signals.items()},
+        }
+        for epoch, value in enumerate(error)
+    ]
+    return RunRecord(SPEC.with_(signals=tuple(signals), **changes), tuple(lines), done)
+
+
+def disparity(error, curve=RISING, **changes):
+    return run(error, signals={"gradient_disparity": curve}, **changes)
+
+
+def folds(error, val=RISING, **changes):
+    return [run(error, val=val, fold=fold, folds=2, **changes) for fold in (0, 1)]
+
+
+def group_of(*records):
+    (group,) = groups(records)
+    return group
+
+
+@pytest.mark.parametrize(
+    ("records", "sentence"),
+    [
+        pytest.param(
+            [disparity(OVERFITS)],
+            "Against the best epoch (20.0 % test error), the 5th rise of gradient disparity lost 20.0 points of test "
+            "error and no early stopping lost 50.0 (a single seed).",
+            id="stopping helps",
+        ),
+        pytest.param(
+            [disparity(LEARNS)],
+            "Against the best epoch (10.0 % test error), no early stopping lost nothing and the 5th rise of gradient "
+            "disparity lost 20.0 points of test error (a single seed).",
+            id="stopping harms",
+        ),
+        pytest.param(
+            [disparity(OVERFITS, FALLING)],
+            "Against the best epoch (20.0 % test error), the 5th rise of gradient disparity, which never came, lost "
+            "50.0 points of test error and no early stopping lost 50.0 (a single seed).",
+            id="the rule never fires",
+        ),
+        pytest.param(
+            [disparity(OVERFITS, seed=0), disparity([e + 0.1 for e in OVERFITS], seed=1)],
+            "Against the best epoch (25.0 % test error), the 5th rise of gradient disparity lost 20.0 points of test "
+            "error and no early stopping lost 50.0 (each run by its own curve, means over 2 seeds).",
+            id="two seeds",
+        ),
+        pytest.param(
+            [disparity(OVERFITS), *folds([0.1] * 8)],
+            "Against the best epoch (20.0 % test error), 2-fold cross-validation gained 10.0 points of test error, "
+            "the 5th rise of gradient disparity lost 20.0, 2-fold cross-validation with retraining on all the data "
+            "lost 20.0 and no early stopping lost 50.0 (a single seed).",
+            id="folds that do better than the best epoch",
+        ),
+        pytest.param(
+            [disparity(OVERFITS), run([0.5] * 8, val=RISING, fold=0, folds=4)],
+            "Against the best epoch (20.0 % test error), the 5th rise of gradient disparity lost 20.0 points of test "
+            "error, holding out 1/4 lost 30.0 and no early stopping lost 50.0 (a single seed).",
+            id="a single fold",
+        ),
+        pytest.param(
+            [disparity(OVERFITS), disparity(LEARNS, seed=1), *folds([0.3] * 8)],
+            "Against the best epoch (20.0 % test error), 2-fold cross-validation lost 10.0 points of test error, "
+            "the 5th rise of gradient disparity lost 20.0, 2-fold cross-validation with retraining on all the data "
+            "lost 20.0 and no early stopping lost 50.0 (the only seed with all of these).",
+            id="folds of one seed alone",
+        ),
+        pytest.param(
+            [disparity(OVERFITS), *folds([0.3] * 8, seed=7)],
+            "Against the best epoch (20.0 % test error), the 5th rise of gradient disparity lost 20.0 points of test "
+            "error and no early stopping lost 50.0 (a single seed).",
+            id="folds of another seed",
+        ),
+        pytest.param(
+            folds(OVERFITS),
+            "There is no run on all the data. Against the best epoch of the same models, 2-fold cross-validation lost "
+            "20.0 points of test error and holding out 1/2 lost 20.0.",
+            id="folds alone",
+        ),
+        pytest.param(
+            [run(OVERFITS)],
+            "Against the best epoch (20.0 % test error), no early stopping lost 50.0 points of test error "
+            "(a single seed).",
+            id="no signals",
+        ),
+        pytest.param(
+            [run(OVERFITS, signals={"cosine": FALLING})],
+            "Against the best epoch (20.0 % test error), the 5th fall of cosine lost 20.0 points of test error and no "
+            "early stopping lost 50.0 (a single seed).",
+            id="a signal that falls",
+        ),
+        pytest.param(
+            [disparity([math.nan] * 8)],
+            "No seed has all the runs that a comparison needs, or none has a test error: there is nothing to say.",
+            id="nothing but NaN",
+        ),
+        pytest.param(
+            [disparity(OVERFITS, done=False)],
+            "No run has reached its horizon yet: there is nothing to say.",
+            id="unfinished",
+        ),
+    ],
+)
+def test_the_sentence_says_what_the_records_show(records, sentence):
+    assert conclude(group_of(*records)) == sentence
+
+
+def test_another_signal_can_be_asked_for():
+    group = group_of(run(OVERFITS, signals={"gradient_disparity": RISING, "sign": FALLING}))
+    assert "the 5th fall of sign lost 20.0 points" in conclude(group, signal="sign")
+
+
+def test_an_unknown_signal_is_refused_with_the_near_match():
+    with pytest.raises(ArgumentError, match="did not measure 'gradient_disparit'.*Did you mean 'gradient_disparity'"):
+        conclude(group_of(disparity(OVERFITS)), signal="gradient_disparit")
+
+
+def test_what_was_lost_is_paired_by_seed():
+    group = group_of(disparity(OVERFITS), disparity(LEARNS, seed=1), *folds([0.3] * 8))
+    outcomes = answered(group)
+    verdict = judge(find(outcomes, Way(Kind.KFOLD, rule=NthRise(), folds=2)), best_epochs(outcomes))
+    assert verdict.seeds == (0,)
+    assert verdict.lost == pytest.approx(0.3 - 0.2)
+
+
+def test_a_signal_that_has_no_value_yet_is_left_out():
+    group = group_of(run([0.5], signals={"label_wave": [None], "sign": [0.1]}))
+    assert measured_signals(group) == ("sign",)
+    assert deciding_signal(group) == "sign"
+    assert {outcome.way.signal for outcome in answered(group)} == {None, "sign"}
+
+
+def test_both_protocols_are_found():
+    outcomes = answered(group_of(disparity(OVERFITS)))
+    way = Way(Kind.SIGNAL, "gradient_disparity", NthRise())
+    assert {find(outcomes, way, protocol).protocol for protocol in Protocol} == {*Protocol}
+    assert find(outcomes, Way(Kind.SIGNAL, "cosine", NthRise())) is None

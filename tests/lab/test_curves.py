@@ -1,0 +1,106 @@
+"""Curves over epochs and their averages."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heldin.errors import ArgumentError
+from heldin.lab.curves import (
+    best_epoch,
+    curve_of,
+    direction_of,
+    estimate,
+    held,
+    held_mean,
+    mean,
+    mean_curve,
+    require_recorded,
+)
+from heldin.lab.spec import RunSpec
+from heldin.lab.store import RunRecord
+from heldin.types import Direction
+
+RECORD = RunRecord(
+    RunSpec(signals=("cosine",)),
+    (
+        {"epoch": 0, "train_loss": 1.0, "test_loss": 1.5, "test_error": 0.25, "signals": {"cosine": None}},
+        {"epoch": 1, "train_loss": 0.5, "test_loss": 1.25, "test_error": 0.5, "signals": {"cosine": 0.5}},
+    ),
+    True,
+)
+nan, inf = math.nan, math.inf
+
+
+@pytest.mark.parametrize(
+    ("curves", "expected"),
+    [
+        pytest.param([[1.0, 0.8, 0.9, 1.0], [1.2, 1.0, 0.8, 1.1]], [1.1, 0.9, 0.85, 1.05], id="two folds"),
+        pytest.param([[1.0, 3.0], [3.0]], [2.0, 3.0], id="one ends before"),
+        pytest.param([[None, 2.0], [None, 4.0]], [None, 3.0], id="not yet measured"),
+        pytest.param([[None, 2.0], [5.0, 4.0]], [5.0, 3.0], id="one not yet measured"),
+        pytest.param([[nan, 2.0], [5.0, inf]], [5.0, 2.0], id="not finite in one"),
+        pytest.param([], [], id="no curves"),
+    ],
+)
+def test_the_mean_curve_is_over_those_that_have_a_value(curves, expected):
+    assert mean_curve(curves) == pytest.approx(expected) if None not in expected else mean_curve(curves) == expected
+
+
+def test_where_no_value_is_finite_the_mean_is_not_either():
+    assert math.isnan(mean_curve([[nan], [inf]])[0])
+
+
+def test_a_run_that_has_ended_keeps_its_last_value():
+    assert held([3.0, 2.0], 1) == 2.0
+    assert held([3.0, 2.0], 9) == 2.0
+    assert math.isnan(held([None], 0))
+    assert held_mean([[4.0, 2.0, 1.0], [6.0]]) == [5.0, 4.0, 3.5]
+
+
+@given(st.floats(-1e300, 1e300), st.integers(1, 7))
+def test_equal_values_keep_their_mean(value, num):
+    assert mean([value] * num) == value
+
+
+def test_estimates():
+    assert estimate([1.0, 2.0, 3.0]).mean == 2.0
+    assert estimate([1.0, 2.0, 3.0]).std == 1.0
+    assert estimate([4.0]).std is None
+    assert str(estimate([4.0])) == "4"
+    assert str(estimate([1.0, 2.0, 3.0])) == "2 ± 1"
+    diverged = estimate([1.0, inf])
+    assert diverged.mean == inf
+    assert math.isnan(diverged.std)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [([3.0, 1.0, 2.0, 1.0], 1), ([nan, 2.0, -inf], 1), ([nan, inf], None), ([7.0], 0)],
+)
+def test_the_best_epoch_is_the_first_of_the_lowest(values, expected):
+    assert best_epoch(values) == expected
+
+
+def test_curves_that_follow_from_recorded_ones():
+    assert curve_of(RECORD, "generalization_loss") == [0.5, 0.75]
+    assert curve_of(RECORD, "test_accuracy") == [0.75, 0.5]
+    assert curve_of(RECORD, "generalization_error") == [None, None]  # no train_error here
+    assert curve_of(RECORD, "cosine") == [None, 0.5]
+
+
+def test_the_direction_is_that_of_the_signal():
+    assert direction_of("cosine@fixed") is Direction.FALLS
+    assert direction_of("gradient_disparity[rescale=none]") is Direction.RISES
+    assert direction_of("val_loss") is Direction.RISES
+
+
+def test_a_name_nobody_recorded_is_refused_with_the_near_match():
+    require_recorded([RECORD], "cosine")
+    with pytest.raises(ArgumentError, match="Did you mean 'cosine'"):
+        require_recorded([RECORD], "cosin")
+    with pytest.raises(ArgumentError, match="Recorded: cosine, train_loss, test_loss"):
+        require_recorded([RECORD], "val_error_of_another")

@@ -1,0 +1,129 @@
+"""Many specs at once: the same records whoever computes, and nothing lost when a worker dies."""
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+from rich.console import Console
+
+from heldin.errors import ArgumentError, HeldinError
+from heldin.lab.engine import run_all
+from heldin.lab.progress import Progress
+from heldin.lab.spec import RunSpec
+from heldin.lab.store import Store
+from heldin.lab.training import run
+
+SPEC = RunSpec(
+    dataset="digits", num_samples=100, scale=0.02, batch_size=20, epochs=3, signals=("gradient_disparity", "label_wave")
+)
+SPECS = [SPEC.with_(seed=seed) for seed in range(3)]
+
+
+def epochs_of(root, spec):
+    return (Store(root).folder(spec).path / "epochs.jsonl").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """Each spec run by itself, in this process."""
+    root = tmp_path_factory.mktemp("alone")
+    for spec in SPECS:
+        run(spec, Store(root))
+    return root
+
+
+@pytest.mark.parametrize(
+    "engine", ["processes", pytest.param("ray", marks=pytest.mark.slow), pytest.param("dask", marks=pytest.mark.slow)]
+)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning")
+def test_every_engine_writes_the_same_records(alone, tmp_path, engine):
+    records = run_all(SPECS, Store(tmp_path), jobs=2, engine=engine)
+    assert [record.spec for record in records] == SPECS
+    assert all(record.done for record in records)
+    for spec in SPECS:
+        assert epochs_of(tmp_path, spec) == epochs_of(alone, spec)
+
+
+def test_what_is_done_is_not_run_again_and_a_spec_that_stands_twice_is_run_once(alone):
+    before = {spec: (Store(alone).folder(spec).path / "done.json").stat().st_mtime_ns for spec in SPECS}
+    assert len(run_all([*SPECS, SPECS[0]], Store(alone), jobs=1)) == 4
+    after = {spec: (Store(alone).folder(spec).path / "done.json").stat().st_mtime_ns for spec in SPECS}
+    assert before == after
+
+
+def _kill_a_worker(root, spec, killed):
+    """Wait until a worker is at work on `spec`, then kill it."""
+    timings = Store(root).folder(spec).path / "timings.jsonl"
+    for _ in range(600):
+        time.sleep(0.05)
+        if timings.exists() and (pids := _workers_on(Store(root).folder(spec).path / "lock")):
+            os.kill(pids[0], signal.SIGKILL)
+            killed.append(pids[0])
+            return
+
+
+def _workers_on(lock):
+    """The processes that hold a file open."""
+    found = []
+    for pid in (entry for entry in os.listdir("/proc") if entry.isdigit() and int(entry) != os.getpid()):
+        try:
+            links = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
+        except OSError:
+            continue
+        if str(lock) in links:
+            found.append(int(pid))
+    return found
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="finds the worker to kill in /proc")
+@pytest.mark.parametrize("engine", ["processes", pytest.param("ray", marks=pytest.mark.slow)])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning")
+@pytest.mark.filterwarnings("ignore:A worker stopped while some jobs were given:UserWarning")
+def test_a_worker_that_is_killed_is_replaced_and_nothing_is_lost(tmp_path, engine):
+    spec = SPEC.with_(epochs=400, seed=7)
+    others = [SPEC.with_(seed=8)]
+    killed = []
+    killer = threading.Thread(target=_kill_a_worker, args=(tmp_path, spec, killed))
+    killer.start()
+    records = run_all([spec, *others], Store(tmp_path), jobs=2, engine=engine)
+    killer.join()
+    assert len(killed) == 1
+    assert all(record.done for record in records)
+    starts = [line for line in Store(tmp_path).folder(spec).lines("timings.jsonl") if "begun" in line]
+    assert len(starts) == 2
+    run(spec, Store(tmp_path / "alone"))
+    assert epochs_of(tmp_path, spec) == epochs_of(tmp_path / "alone", spec)
+
+
+def test_a_run_that_fails_takes_no_other_with_it(tmp_path):
+    wrong = SPEC.with_(num_samples=50_000)
+    with pytest.raises(HeldinError, match=f"1 of 2 runs failed; the others are done.\n  {wrong.id}: .*num_samples"):
+        run_all([wrong, SPEC], Store(tmp_path), jobs=1)
+    assert Store(tmp_path).record(SPEC).done
+
+
+@pytest.mark.parametrize(
+    ("options", "word"), [({"engine": "rai"}, "ray"), ({"jobs": 0}, "at least 1")], ids=["engine", "jobs"]
+)
+def test_impossible_options_are_refused(tmp_path, options, word):
+    with pytest.raises(ArgumentError, match=word):
+        run_all(SPECS, Store(tmp_path), **options)
+    with pytest.raises(ArgumentError, match="At least one spec"):
+        run_all([], Store(tmp_path))
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_progress_shows_every_run(tmp_path, terminal):
+    with open(tmp_path / "shown.txt", "w") as file:
+        console = Console(file=file, force_terminal=terminal, width=100)
+        run_all(SPECS, Store(tmp_path), jobs=1, progress=Progress(console=console))
+    shown = (tmp_path / "shown.txt").read_text()
+    if terminal:
+        assert "all epochs" in shown
+        assert "9/9" in shown
+    else:
+        assert shown.splitlines()[0] == "3 runs, 0 of them done"
+        assert [line[:5] for line in shown.splitlines()[1:]] == ["[1/3]", "[2/3]", "[3/3]"]
+        assert all(spec.id in shown for spec in SPECS)

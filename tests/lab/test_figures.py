@@ -1,0 +1,125 @@
+"""Figures of an experiment."""
+
+from __future__ import annotations
+
+import math
+
+import matplotlib
+import pytest
+
+from heldin.errors import ArgumentError
+from heldin.lab.figures import ComparisonDisplay, CurvesDisplay, ScatterDisplay
+from heldin.lab.grouping import groups
+from heldin.lab.selection import Kind, Way, compare
+from heldin.lab.spec import RunSpec
+from heldin.lab.store import RunRecord
+from heldin.rules import NthRise
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+
+
+@pytest.fixture(autouse=True)
+def close_figures():
+    yield
+    plt.close("all")
+
+
+def record(loss, curve, signal="gradient_disparity", **changes):
+    lines = tuple(
+        {"epoch": e, "test_loss": y, "test_error": y / 8.0, "val_loss": y, "signals": {signal: x}}
+        for e, (y, x) in enumerate(zip(loss, curve, strict=True))
+    )
+    return RunRecord(RunSpec(**{"signals": (signal,), **changes}), lines, True)
+
+
+RUNS = [
+    record([4.0, 2.0, 3.0, 4.0, 5.0], [2.0, 3.0, 2.0, 3.0, 4.0]),
+    record([4.0, 4.0, 5.0], [2.0, 3.0, 2.0], seed=1),
+]
+(GROUP,) = groups(RUNS)
+
+
+def bars(ax):
+    return {line.get_color(): line.get_xdata()[0] for line in ax.lines if line.get_linewidth() == 5}
+
+
+def test_curves_are_means_over_the_runs_that_go_on():
+    frame = CurvesDisplay(RUNS, "gradient_disparity", patience=2).frame()
+    assert frame["epoch"].tolist() == [0, 1, 2, 3, 4]
+    assert frame["test_loss"].tolist() == [4.0, 3.0, 4.0, 4.0, 5.0]
+    assert frame["test_loss runs"].tolist() == [2, 2, 2, 1, 1]
+    assert frame["test_loss std"][1] == pytest.approx(math.sqrt(2.0))
+    assert frame["gradient_disparity"].tolist() == [2.0, 3.0, 2.0, 3.0, 4.0]
+    assert math.isnan(frame["test_loss std"][4])
+
+
+def test_a_gray_bar_stands_at_t1_and_a_magenta_one_at_t2():
+    display = CurvesDisplay(RUNS, "gradient_disparity", patience=2)
+    assert display.bars == {"t1": 3, "t2": 4}
+    ax = display.plot()
+    assert bars(ax) == {"gray": 3, "magenta": 4}
+    labels = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert labels == ["test loss", "t1(2)", "t2(2)", "gradient disparity"]
+
+
+def test_no_stop_no_bar():
+    assert bars(CurvesDisplay(RUNS, "gradient_disparity", patience=5).plot()) == {}
+
+
+def test_bars_know_the_direction_and_the_first_epoch():
+    falling = record([1.0] * 5, [None, 3.0, 4.0, 3.0, 2.0], signal="gwa")
+    assert CurvesDisplay([falling], "gwa", patience=1).bars == {"t1": 3, "t2": 3}
+    folds = [record([3.0, 2.0, 4.0], [1.0] * 3, fold=i, folds=2) for i in (0, 1)]
+    assert CurvesDisplay(folds, "val_loss", ("test_loss", "test_error"), patience=1).bars == {"t1": 2, "t2": 2}
+
+
+def test_curves_are_drawn_on_the_axes_given_each_on_its_scale():
+    figure, ax = plt.subplots()
+    assert CurvesDisplay(RUNS, "gradient_disparity", ("test_loss", "test_error")).plot(ax) is ax
+    assert [axis.get_ylabel() for axis in figure.axes] == ["test loss, test error", "gradient disparity"]
+    figure.canvas.draw()
+
+
+def test_a_curve_over_decades_is_drawn_on_a_logarithmic_scale():
+    steep = [record([1.0, 1.0, 1.0], [300.0, 3.0, 4.0])]
+    ax = CurvesDisplay(steep, "gradient_disparity").plot()
+    assert [axis.get_yscale() for axis in ax.figure.axes] == ["linear", "log"]
+    ax.figure.canvas.draw()
+
+
+def test_ways_are_compared_as_bars():
+    outcomes = compare(GROUP, [Way(Kind.ORACLE_LOSS), Way(Kind.SIGNAL, "gradient_disparity", NthRise(2))])
+    display = ComparisonDisplay(outcomes, "test_loss", "per_run")
+    frame = display.frame()
+    assert frame["way"].tolist() == ["best epoch by test loss", "gradient_disparity, t1(2)"]
+    assert frame["test_loss"].tolist() == [3.0, 4.5]
+    ax = display.plot()
+    assert [patch.get_width() for patch in ax.patches] == [3.0, 4.5]
+    assert ax.get_xlabel() == "test loss"
+    ax.figure.canvas.draw()
+
+
+def test_without_that_metric_there_is_nothing_to_compare():
+    with pytest.raises(ArgumentError, match="None of the 2 outcomes has 'test_auc' under mean_curve"):
+        ComparisonDisplay(compare(GROUP, [Way(Kind.NEVER)]), "test_auc").frame()
+
+
+def test_scatter_of_a_signal_against_test_loss_with_rho():
+    noisy = record([4.0, 8.0], [math.nan, 9.0], label_noise=0.5)
+    display = ScatterDisplay(groups([*RUNS, noisy]), "gradient_disparity")
+    frame = display.frame()
+    assert len(frame) == 5 + 3 + 1  # the point that is not finite is left out
+    assert frame["setting"].nunique() == 2
+    assert display.rho == pytest.approx(frame["gradient_disparity"].corr(frame["test_loss"]))
+    ax = display.plot()
+    assert ax.get_title() == rf"$\rho$ = {display.rho:.3f} over 9 points"
+    assert [len(points.get_offsets()) for points in ax.collections] == [8, 1]
+    ax.figure.canvas.draw()
+
+
+def test_a_signal_nobody_recorded_is_refused():
+    with pytest.raises(ArgumentError, match="Did you mean 'gradient_disparity'"):
+        CurvesDisplay(RUNS, "gradient_disparty").plot()
+    with pytest.raises(ArgumentError, match="Did you mean 'test_loss'"):
+        ScatterDisplay([GROUP], "gradient_disparity", "tset_loss").frame()

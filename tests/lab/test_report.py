@@ -1,0 +1,315 @@
+"""The report page: what stands on it, and that a browser shows it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+
+import pytest
+
+from heldin.errors import ArgumentError, StoreError
+from heldin.lab.report import write_report
+from heldin.lab.spec import RunSpec
+from heldin.lab.store import RunRecord, Store
+from heldin.lab.training import run as train
+
+NASTY = "</script><script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'> & {{plotly}}"
+SPEC = RunSpec(dataset="digits", num_samples=200, batch_size=50, epochs=8, signals=())
+RISING = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]
+OVERFITS = [0.5, 0.4, 0.2, 0.3, 0.3, 0.4, 0.6, 0.7]
+UNITS = {"batch_gradient": 1.0, "distance": 0.1, "optimizer_step": 0.0, "batch_evaluation": 0.0}
+
+
+def run(error=OVERFITS, *, val=None, done=True, signals=("gradient_disparity",), **changes):
+    lines = [
+        {
+            "epoch": epoch,
+            "train_loss": value,
+            "test_loss": 2 * value,
+            "test_error": value,
+            **({"val_loss": val[epoch]} if val else {}),
+            "signals": dict.fromkeys(signals, RISING[epoch]),
+        }
+        for epoch, value in enumerate(error)
+    ]
+    return RunRecord(SPEC.with_(signals=tuple(signals), **changes), tuple(lines), done)
+
+
+class Page(HTMLParser):
+    """What a browser would find: the elements, the texts outside of scripts, the rows of the tables."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.texts, self.rows, self.links, self.data = [], [], [], [], ""
+        self.inside, self.in_cell = None, False
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.links += [value for name, value in attrs if name in ("src", "href", "action", "data")]
+        if tag == "tr":
+            self.rows.append([])
+        elif tag in ("td", "th"):
+            self.rows[-1].append("")
+            self.in_cell = True
+        elif tag in ("script", "style"):
+            self.inside = "charts" if ("id", "charts") in attrs else tag
+
+    def handle_endtag(self, tag):
+        self.in_cell = self.in_cell and tag not in ("td", "th")
+        self.inside = None if tag in ("script", "style") else self.inside
+
+    def handle_data(self, data):
+        if self.inside == "charts":
+            self.data += data
+        elif self.inside is None and data.strip():
+            self.texts.append(data.strip())
+            if self.in_cell:
+                self.rows[-1][-1] = f"{self.rows[-1][-1]} {data.strip()}".strip()
+
+    @property
+    def text(self):
+        return " ".join(self.texts)
+
+    def row(self, *beginning):
+        return next(row for row in self.rows if row[: len(beginning)] == [*beginning])
+
+
+@pytest.fixture
+def report(tmp_path):
+    def made(*records, **options):
+        return Page(write_report(records, tmp_path / "report.html", **options).read_text(encoding="utf-8"))
+
+    return made
+
+
+def test_the_comparison_shows_both_protocols_and_what_was_lost(report):
+    page = report(run(), run([e + 0.1 for e in OVERFITS], seed=1))
+    row = page.row("gradient disparity, t1(5)")
+    assert row[1:] == ["20.0", "5.0 ± 0.0", "45.0 ± 7.1", "0.900 ± 0.141", "5", "45.0 ± 7.1", "0.900 ± 0.141"]
+    assert page.row("no early stopping")[1] == "50.0"
+    assert page.row("best epoch by test accuracy")[1:3] == ["0.0", "2.0 ± 0.0"]
+    assert "the 5th rise of gradient disparity lost 20.0 points of test error" in page.text
+
+
+def test_runs_that_differ_in_seed_and_fold_stand_together(report):
+    folds = [run(val=RISING, fold=fold, folds=2) for fold in (0, 1)]
+    page = report(run(), run(seed=1), *folds, run(learning_rate=0.5), title="All of them")
+    assert page.tags.count("section") == 2 + 1  # two settings, and how to read the page
+    assert "2 (seeds 0, 1)" in page.text
+    assert "runs without one of 2 folds" in page.text
+    assert "5 runs, 2 settings" in page.text
+    assert {"#setting-1", "#setting-2"} <= {*page.links}
+    assert page.row("2-fold, t1(5)")
+
+
+def test_the_curves_and_their_stops_are_in_the_page(report):
+    (chart,) = json.loads(report(run()).data)
+    assert chart["metrics"][0]["curves"][0]["mean"] == [50.0, 40.0, 20.0, 30.0, 30.0, 40.0, 60.0, 70.0]
+    assert [(stop["rule"], stop["epoch"]) for stop in chart["signals"][0]["stops"]] == [("t1", 5), ("t2", 5)]
+
+
+def test_nothing_is_fetched_and_plotly_is_there_once(tmp_path):
+    text = write_report([run()], tmp_path / "report.html").read_text()
+    ours = re.sub(r"<script>/\*\*\s*\* plotly.*?</script>", "", text, flags=re.DOTALL)
+    assert len(ours) < 60_000
+    assert len(text) - len(ours) > 1_000_000
+    assert [link for link in Page(text).links if not link.startswith("#")] == []
+    assert not re.search(r"https?:|url\(|@import", ours)
+    assert "default-src 'none'" in ours
+
+
+def test_every_string_from_data_is_escaped(report):
+    page = report(
+        run(dataset=NASTY), run(dataset=NASTY, seed=1, done=False), title=NASTY, environment={NASTY: NASTY, "time": 0.0}
+    )
+    assert page.tags.count("script") == 3  # plotly, the curves, what draws them
+    assert "img" not in page.tags
+    assert page.text.count(NASTY) >= 5  # in the title, the heading, the facts, and the environment
+
+
+def test_the_cost_is_counted_and_timed_where_there_are_timings(report):
+    record = run()
+    counted = report(record).row("gradient disparity, t1(5)", "6.0")
+    assert counted[2:] == ["48"]  # 6 epochs of 4 batches, and 4 probes after each: there are no 5
+    timings = {record.id: [{"begun": {}, "at_epoch": 0}, {"epoch": 0, "unit_seconds": UNITS}]}
+    timed = report(record, timings=timings).row("gradient disparity, t1(5)", "6.0")
+    assert timed[2:] == ["48", "51.6"]  # 6 times the 6 distances between the probes, a tenth of a second each
+
+
+def test_the_cost_is_given_in_epochs_where_the_size_of_the_data_is_unknown(report):
+    record = run(num_samples=None)
+    page = report(record)
+    assert page.row("no early stopping", "8.0") == ["no early stopping", "8.0"]
+    assert "How many samples digits has is not in the records" in page.text
+    assert report(record, num_samples={"digits": 1000}).row("no early stopping", "8.0")[2] == "160"
+
+
+def test_the_environment_is_that_of_the_timings(report):
+    records = [run(), run(seed=1)]
+    begun = [{"torch": "2.0", "cpus": 2, "time": 86400.0}, {"torch": "2.1", "cpus": 2, "time": 0.0}]
+    timings = {r.id: [{"begun": b, "at_epoch": 0}] * 2 for r, b in zip(records, begun, strict=True)}
+    page = report(*records, timings=timings)
+    assert page.row("1970-01-02") == ["1970-01-02", "2.0", "2", "2"]
+    assert page.row("1970-01-01") == ["1970-01-01", "2.1", "2", "2"]
+    assert "The environment" not in report(*records).text
+
+
+def test_unfinished_runs_are_named_and_left_out(report):
+    unfinished = run(done=False, seed=1)
+    assert unfinished.id in report(run(), unfinished).text
+    page = report(unfinished)
+    assert "No run has reached its horizon yet" in page.text
+    assert json.loads(page.data) == []
+
+
+def test_rules_that_never_fired_are_noted(report):
+    page = report(run(signals=("cosine",)))  # it rises, and a cosine falls when a network memorises
+    assert "each run by its own curve: t1(5) never fired: there the last epoch counts" in page.text
+
+
+def test_another_signal_can_come_first(report):
+    both = run(signals=("gradient_disparity", "noise_scale"))
+    (chart,) = json.loads(report(both, signal="noise_scale").data)
+    assert [signal["title"] for signal in chart["signals"]] == ["noise scale", "gradient disparity"]
+    with pytest.raises(ArgumentError, match="did not measure 'noise_scal'.*Did you mean 'noise_scale'"):
+        report(both, signal="noise_scal")
+
+
+def test_no_records_are_refused(report):
+    with pytest.raises(ArgumentError, match="at least one record"):
+        report()
+
+
+def test_a_place_that_cannot_be_written_is_said_and_nothing_is_left(tmp_path):
+    (tmp_path / "file").write_text("old")
+    with pytest.raises(StoreError, match="cannot be written to .*file/report.html"):
+        write_report([run()], tmp_path / "file" / "report.html")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(StoreError, match="cannot be written"):
+        write_report([run()], tmp_path / "folder")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
+
+
+LISTEN = """<script>
+window.problems = [];
+window.addEventListener("error", function (event) { problems.push("error: " + event.message); });
+window.addEventListener("unhandledrejection", function (event) { problems.push("rejected: " + event.reason); });
+window.addEventListener("securitypolicyviolation", function (event) { problems.push("blocked: " + event.blockedURI); });
+["error", "warn"].forEach(function (level) {
+  console[level] = function () { problems.push(level + ": " + Array.from(arguments).join(" ")); };
+});
+</script>"""
+
+PLAY = """<script>
+(function () {
+  var plot = document.querySelector(".plot"), found = {};
+  function drawn() { return plot.querySelectorAll(".scatterlayer .js-line").length; }
+  function names() { return plot.data.filter(function (t) { return t.visible !== "legendonly"; })
+    .map(function (t) { return t.name; }).filter(Boolean); }
+  function bars() { return plot.querySelectorAll(".shapelayer path").length; }
+  function text(selector) {
+    return Array.from(plot.querySelectorAll(selector)).map(function (e) { return e.textContent; });
+  }
+  function click(name) {
+    var item = Array.from(plot.querySelectorAll(".legend .traces")).find(function (item) {
+      return item.textContent === name;
+    }).querySelector(".legendtoggle");
+    ["mousedown", "mouseup"].forEach(function (kind) { item.dispatchEvent(new MouseEvent(kind, { bubbles: true })); });
+  }
+  function after(wait, step) { return function () {
+    return new Promise(function (done) { step(); setTimeout(done, wait); }); }; }
+  Promise.resolve()
+    .then(after(500, function () {}))
+    .then(after(1000, function () {
+      found.plots = document.querySelectorAll(".js-plotly-plot").length;
+      found.drawn = drawn(); found.names = names(); found.legend = text(".legendtext"); found.bars = bars();
+      found.told = document.querySelector(".told").textContent;
+      found.buttons = Array.from(plot.querySelectorAll(".modebar-btn")).map(function (b) { return b.dataset.title; });
+      click("test error");
+    }))
+    .then(after(1000, function () {
+      found.clickedNames = names(); found.clickedDrawn = drawn();
+      click("t1, the 5th rise");
+    }))
+    .then(after(500, function () {
+      found.clickedBars = bars();
+      var select = document.querySelector("select");
+      select.value = "1"; select.dispatchEvent(new Event("change", { bubbles: true }));
+    }))
+    .then(after(500, function () {
+      found.switchedNames = names();
+      var radio = document.querySelectorAll("input[type=radio]")[1];
+      radio.checked = true; radio.dispatchEvent(new Event("change", { bubbles: true }));
+    }))
+    .then(function () {
+      found.metricNames = names(); found.problems = problems; found.hacked = window.hacked || 0;
+      found.title = document.title;
+      var place = document.createElement("pre");
+      place.id = "found"; place.textContent = JSON.stringify(found); document.body.appendChild(place);
+    });
+}());
+</script>"""
+
+
+@pytest.fixture(scope="module")
+def browsed(tmp_path_factory):
+    """A page on real runs, opened in a browser that reports what it saw and did."""
+    browser = shutil.which("chromium") or shutil.which("chromium-browser")
+    if browser is None:
+        pytest.skip("there is no Chromium here (neither chromium nor chromium-browser is on the PATH)")
+    folder = tmp_path_factory.mktemp("report")
+    store = Store(folder)
+    spec = RunSpec(dataset="digits", num_samples=40, batch_size=8, scale=0.02, epochs=9, learning_rate=0.1,
+                   label_noise=0.5, signals=("gradient_disparity", "sign"))  # fmt: skip
+    records = [train(spec.with_(seed=seed), store) for seed in (0, 1)]
+    nasty = run(dataset=NASTY)
+    timings = {record.id: store.folder(record.spec).lines("timings.jsonl") for record in records}
+    path = write_report([*records, nasty], folder / "report.html", title=NASTY, timings=timings)
+    text = path.read_text(encoding="utf-8")
+    path.write_text(
+        text.replace("<head>", f"<head>{LISTEN}", 1).replace("</body>\n", f"{PLAY}</body>\n"), encoding="utf-8"
+    )
+    command = [
+        browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1200,1600",
+        f"--user-data-dir={folder / 'profile'}", "--virtual-time-budget=15000", "--dump-dom", path.as_uri(),
+    ]  # fmt: skip
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    found = re.search(r'<pre id="found">(.*?)</pre>', ran.stdout, re.DOTALL)
+    assert found, f"the page never got to its end: {ran.stderr[-2000:]}"
+    unescaped = found[1].replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
+    return json.loads(unescaped)
+
+
+def test_a_browser_has_nothing_to_complain_of(browsed):
+    assert browsed["problems"] == []
+    assert browsed["hacked"] == 0
+    assert browsed["title"] == NASTY
+
+
+def test_a_browser_draws_the_curves_and_the_stops(browsed):
+    assert browsed["plots"] == 2
+    assert browsed["names"] == ["test error", "training error", "best epoch", "gradient disparity"]
+    assert browsed["drawn"] >= 3
+    assert set(browsed["names"]) <= set(browsed["legend"])
+    assert "t1, the 5th rise: epoch" in browsed["told"]
+    assert "t1, the 5th rise" in browsed["legend"]
+    assert browsed["bars"] >= 1
+
+
+def test_a_click_in_the_legend_hides_a_curve_and_a_bar(browsed):
+    assert browsed["clickedNames"] == ["training error", "best epoch", "gradient disparity"]
+    assert browsed["clickedDrawn"] < browsed["drawn"]
+    assert browsed["clickedBars"] < browsed["bars"]
+
+
+def test_what_was_chosen_is_drawn(browsed):
+    assert browsed["switchedNames"] == ["training error", "best epoch", "sign"]  # and what was hidden stays hidden
+    assert browsed["metricNames"] == ["test loss", "training loss", "best epoch", "sign"]
+
+
+def test_no_button_sends_the_chart_anywhere(browsed):
+    assert browsed["buttons"] == ["Download plot as a PNG", "Zoom", "Pan", "Zoom in", "Zoom out", "Reset axes"]

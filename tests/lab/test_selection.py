@@ -1,0 +1,299 @@
+"""Which epoch each way of stopping would have chosen."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heldin.errors import ArgumentError
+from heldin.lab.selection import Kind, Protocol, Way, compare, groups, select
+from heldin.lab.spec import RunSpec
+from heldin.lab.store import RunRecord
+from heldin.rules import ConsecutiveRises, FirstMinimum, NthRise, Patience
+
+SPEC = RunSpec(dataset="digits", num_samples=200, epochs=400, signals=("gradient_disparity",))
+nan, inf = math.nan, math.inf
+
+
+def record(loss, *, error=None, signals=None, val=None, **changes):
+    """A run with these curves; the signals are those of the spec."""
+    signals = signals or {}
+    lines = []
+    for epoch, value in enumerate(loss):
+        line = {"epoch": epoch, "test_loss": value, "test_error": (error or loss)[epoch]}
+        if val is not None:
+            line["val_loss"] = val[epoch]
+        lines.append({**line, "signals": {name: curve[epoch] for name, curve in signals.items()}})
+    return RunRecord(SPEC.with_(signals=tuple(signals), **changes), tuple(lines), True)
+
+
+def disparity(curve, loss=None, **changes):
+    return record(loss or [1.0] * len(curve), signals={"gradient_disparity": curve}, **changes)
+
+
+def rising_at(epochs, horizon):
+    """A curve that rises at these epochs and falls at all others."""
+    steps = [1.0 if epoch in epochs else -1.0 for epoch in range(1, horizon)]
+    return [sum(steps[:count], 0.0) for count in range(horizon)]
+
+
+def by(rule, signal="gradient_disparity"):
+    return Way(Kind.SIGNAL, signal, rule)
+
+
+FOLD0, FOLD1 = (1.0, 0.8, 0.9, 1.0), (1.2, 1.0, 0.8, 1.1)
+
+
+@pytest.fixture
+def two_folds():
+    """The worked example: two folds, and a run on all the data."""
+    full = record([2.0, 1.0, 1.5, 1.75], error=[0.5, 0.5, 0.25, 0.375], signals={"gradient_disparity": [1, 2, 3, 4]})
+    (group,) = groups(
+        [
+            full,
+            record([3.0, 2.0, 1.0, 4.0], val=FOLD0, fold=0, folds=2),
+            record([5.0, 3.0, 4.0, 2.0], val=FOLD1, fold=1, folds=2),
+        ]
+    )
+    return group
+
+
+GD = {17, 19, *range(22, 32)}
+GD_T1, GD_T2 = [17, 19, 22, 23, 24, 25, 26, 27, 28, 29], [17, 23, 24, 25, 26, 27, 28, 29, 30, 31]
+CV = {1, 2, 3, 12, 14, 17, 18, 21, 22, 24, *range(42, 47), *range(309, 315)}
+CV_T1, CV_T2 = [1, 2, 3, 12, 14, 17, 18, 21, 22, 24], [1, 2, 3, 45, 46, 314, None, None, None, None]
+
+
+@pytest.mark.parametrize("protocol", Protocol)
+@pytest.mark.parametrize(("rises", "t1", "t2"), [(GD, GD_T1, GD_T2), (CV, CV_T1, CV_T2)], ids=["GD", "CV"])
+def test_the_papers_columns_of_stopping_epochs(rises, t1, t2, protocol):
+    (group,) = groups([disparity(rising_at(rises, 400))])
+    for rule, expected in ((NthRise, t1), (ConsecutiveRises, t2)):
+        found = [select(group, by(rule(patience)), protocol).choices[0].stopped for patience in range(1, 11)]
+        assert found == expected
+
+
+def test_where_a_rule_never_fires_the_last_epoch_counts_and_that_is_said():
+    (group,) = groups([disparity([3.0, 2.0, 1.0], [1.0, 0.5, 0.75])])
+    outcome = select(group, by(NthRise(1)))
+    assert outcome.choices[0].stopped is None
+    assert (outcome.epoch.mean, outcome.num_fired) == (2.0, 0)
+    assert outcome.metrics["test_loss"].mean == 0.75
+    assert outcome.regret["test_loss"].mean == 0.25
+    assert outcome.notes == ("t1(1) never fired: there the last epoch counts",)
+
+
+def test_per_run_gives_each_seed_its_epoch_and_mean_curve_gives_all_the_same():
+    early = disparity([1.0, 4.0, 3.0, 2.0], [4.0, 2.0, 3.0, 8.0])
+    late = disparity([9.0, 5.0, 4.0, 6.0], [8.0, 6.0, 3.0, 4.0], seed=1)
+    (group,) = groups([early, late])
+    each = select(group, by(NthRise(1)), "per_run")
+    assert [choice.stopped for choice in each.choices] == [1, 3]
+    assert (each.epoch.mean, each.metrics["test_loss"].mean) == (2.0, 3.0)
+    assert each.metrics["test_loss"].std == pytest.approx(math.sqrt(2.0))
+    assert [choice.regret["test_loss"] for choice in each.choices] == [0.0, 1.0]
+    together = select(group, by(NthRise(1)), "mean_curve")  # mean curve 5, 4.5, 3.5, 4
+    assert [choice.stopped for choice in together.choices] == [3]
+    assert together.metrics["test_loss"].mean == 6.0
+    assert together.metrics["test_loss"].std == pytest.approx(math.sqrt(8.0))
+    assert together.regret["test_loss"].mean == 3.0  # best mean is 3, at epoch 2
+    assert together.runs == (early.id, late.id)
+
+
+def test_signals_that_fall_stop_on_falls():
+    (group,) = groups([record([1.0] * 4, signals={"cosine": [0.1, 0.2, 0.3, 0.25]})])
+    assert select(group, by(NthRise(1), "cosine")).choices[0].stopped == 3
+
+
+def test_epochs_are_those_of_the_run_also_where_a_signal_begins_later():
+    (group,) = groups([record([1.0] * 5, signals={"label_wave": [None, 3.0, 1.0, 2.0, 2.0]})])
+    assert select(group, by(NthRise(1), "label_wave")).choices[0].stopped == 3
+
+
+def test_an_authors_rule_is_rolled_back_to_the_epoch_it_keeps():
+    curve = [None, 3.0, 1.0, 1.0, 3.0, 3.0]  # Label Wave's worked example: halts at 5, returns epoch 3
+    (group,) = groups([record([6.0, 5.0, 4.0, 3.0, 2.0, 1.0], signals={"label_wave": curve})])
+    rule = FirstMinimum(window=2, patience=2)
+    kept = select(group, Way(Kind.SIGNAL, "label_wave", rule, roll_back=True)).choices[0]
+    assert (kept.stopped, kept.epoch, kept.metrics["test_loss"], kept.trained) == (5, 3, 3.0, 6)
+    assert select(group, Way(Kind.SIGNAL, "label_wave", rule)).choices[0].epoch == 5
+
+
+@pytest.mark.parametrize("protocol", Protocol)
+def test_k_fold_stops_on_the_mean_validation_curve_and_reads_the_mean_over_the_folds(two_folds, protocol):
+    outcome = select(two_folds, Way(Kind.KFOLD, rule=NthRise(1), folds=2), protocol)
+    assert [choice.stopped for choice in outcome.choices] == [3]
+    assert outcome.metrics["test_loss"].mean == 3.0  # of 4 and 2
+    assert outcome.regret["test_loss"].mean == 0.5  # best mean is 2.5, at epochs 1 and 2
+    assert outcome.choices[0].trained == 8
+
+
+@pytest.mark.parametrize("protocol", Protocol)
+def test_k_fold_with_each_fold_by_itself(two_folds, protocol):
+    outcome = select(two_folds, Way(Kind.KFOLD_EACH, rule=NthRise(1), folds=2), protocol)
+    assert [choice.stopped for choice in outcome.choices] == [2, 3]
+    assert outcome.metrics["test_loss"].mean == 1.5  # of 1 and 2
+    assert outcome.choices[0].trained == 3
+
+
+@pytest.mark.parametrize("protocol", Protocol)
+def test_k_plus_fold_reads_the_run_on_all_the_data(two_folds, protocol):
+    outcome = select(two_folds, Way(Kind.KPLUS, rule=NthRise(1), folds=2), protocol)
+    (choice,) = outcome.choices
+    assert (choice.stopped, choice.metrics["test_loss"]) == (3, 1.75)
+    assert choice.runs == (two_folds.full[0].id,)
+    assert (choice.trained, choice.retrained) == (8, 4)
+
+
+@pytest.mark.parametrize("protocol", Protocol)
+def test_a_fixed_fraction_held_out_is_the_first_fold(two_folds, protocol):
+    (choice,) = select(two_folds, Way(Kind.HOLDOUT, rule=NthRise(1), folds=2), protocol).choices
+    assert (choice.stopped, choice.metrics["test_loss"]) == (2, 1.0)
+
+
+@pytest.mark.parametrize("protocol", Protocol)
+def test_baselines(two_folds, protocol):
+    found = {kind: select(two_folds, Way(kind), protocol) for kind in (Kind.ORACLE_LOSS, Kind.ORACLE_ERROR, Kind.NEVER)}
+    assert [found[kind].epoch.mean for kind in found] == [1.0, 2.0, 3.0]
+    assert found[Kind.ORACLE_LOSS].regret["test_loss"].mean == 0.0
+    assert found[Kind.ORACLE_LOSS].regret["test_error"].mean == 0.25
+    assert found[Kind.ORACLE_ERROR].regret["test_error"].mean == 0.0
+    assert found[Kind.NEVER].notes == ()
+
+
+def test_k_plus_fold_takes_the_seeds_that_have_both():
+    folds = [record([1.0, 2.0], val=[1.0, 2.0], fold=i, folds=2, seed=s) for i in (0, 1) for s in (0, 1)]
+    (group,) = groups([*folds, record([3.0, 4.0], seed=1), record([5.0, 6.0], seed=2)])
+    outcome = select(group, Way(Kind.KPLUS, rule=NthRise(1), folds=2), "mean_curve")
+    assert outcome.seeds == (1,)
+    assert outcome.metrics["test_loss"].mean == 4.0
+
+
+def test_the_spread_over_seeds_and_over_models():
+    losses = [(1.0, 3.0), (5.0, 7.0)]  # of the two folds of two seeds
+    records = [record([9.0, losses[s][i]], val=[1.0, 2.0], fold=i, folds=2, seed=s) for i in (0, 1) for s in (0, 1)]
+    (group,) = groups(records)
+    way = Way(Kind.KFOLD, rule=NthRise(1), folds=2)
+    each, together = (select(group, way, protocol).metrics["test_loss"] for protocol in Protocol)
+    assert (each.mean, each.num, each.std) == (4.0, 2, pytest.approx(math.sqrt(8.0)))
+    assert (together.mean, together.num, together.std) == (4.0, 4, pytest.approx(math.sqrt(20.0 / 3.0)))
+
+
+def test_runs_of_different_length():
+    short = disparity([3.0, 2.0], [2.0, 1.0])
+    long = disparity([5.0, 4.0, 5.0, 6.0], [4.0, 3.0, 5.0, 7.0], seed=1)
+    (group,) = groups([short, long])
+    outcome = select(group, by(NthRise(1)), "mean_curve")  # mean curve 4, 3, 5, 6
+    assert outcome.choices[0].stopped == 2
+    assert outcome.choices[0].models["test_loss"] == (1.0, 5.0)
+    assert outcome.choices[0].trained == 5
+    assert outcome.notes == (
+        "1 of 2 models had reached their horizon before the epoch chosen: their last epoch counts",
+        "curves of different length: from epoch 2 on the mean is over those that go on",
+    )
+    assert select(group, Way(Kind.NEVER)).epoch.mean == 2.0  # epochs 1 and 3
+    assert select(group, by(NthRise(1))).notes == ("t1(1) did not fire in 1 of 2 cases: there the last epoch counts",)
+
+
+def test_losses_that_are_not_finite():
+    (group,) = groups([disparity([1.0, 2.0, 3.0], [1.0, nan, inf])])
+    assert select(group, Way(Kind.ORACLE_LOSS)).epoch.mean == 0.0
+    assert select(group, Way(Kind.NEVER)).regret["test_loss"].mean == inf
+    assert math.isnan(select(group, by(NthRise(1))).regret["test_loss"].mean)
+    (lost,) = groups([disparity([1.0, 2.0], [nan, nan])])
+    oracle = select(lost, Way(Kind.ORACLE_LOSS))
+    assert (oracle.epoch.mean, oracle.num_fired) == (1.0, 0)
+    assert math.isnan(oracle.regret["test_loss"].mean)
+
+
+def test_top5_and_auc_are_read_where_they_were_recorded():
+    line = {"epoch": 0, "test_loss": 1.0, "test_error": 0.5, "test_top5": 0.25, "test_auc": 0.75, "signals": {}}
+    (group,) = groups([RunRecord(SPEC.with_(signals=()), (line,), True)])
+    metrics = select(group, Way(Kind.NEVER)).metrics
+    assert {name: value.mean for name, value in metrics.items()} == {
+        "test_loss": 1.0,
+        "test_error": 0.5,
+        "test_top5": 0.25,
+        "test_auc": 0.75,
+    }
+
+
+def test_a_seed_without_the_signal_takes_no_part():
+    (group,) = groups([disparity([1.0, 2.0]), record([1.0, 1.0], seed=1)])
+    assert select(group, by(NthRise(1)), "mean_curve").seeds == (0,)
+
+
+def test_both_protocols_are_always_reported(two_folds):
+    outcomes = compare(two_folds)
+    assert len(outcomes) == 2 * len({outcome.way for outcome in outcomes})
+    assert [outcome.protocol for outcome in outcomes[:2]] == [Protocol.PER_RUN, Protocol.MEAN_CURVE]
+
+
+def test_what_no_record_answers_is_refused(two_folds):
+    with pytest.raises(ArgumentError, match=r"recorded 'cosine'.*Recorded: gradient_disparity"):
+        select(two_folds, by(NthRise(1), "cosine"))
+    with pytest.raises(ArgumentError, match="1 seeds with all 2 folds"):
+        select(two_folds, Way(Kind.KFOLD, rule=NthRise(1), folds=5))
+    (begun,) = groups([RunRecord(SPEC, (), False)])
+    with pytest.raises(ArgumentError, match="1 runs are not finished"):
+        select(begun, Way(Kind.NEVER))
+
+
+numbers = st.floats(0.0, 1e6)
+lengths = st.integers(1, 12)
+
+
+@st.composite
+def some_groups(draw):
+    """Full runs and two folds of a few seeds, of any length."""
+    records = []
+    for seed in range(draw(st.integers(1, 3))):
+        for fold in (None, 0, 1):
+            length = draw(lengths)
+            curves = [draw(st.lists(numbers, min_size=length, max_size=length)) for _ in range(4)]
+            folds = {} if fold is None else {"fold": fold, "folds": 2}
+            val = None if fold is None else curves[3]
+            signals = {"gradient_disparity": curves[2], "gwa": curves[3]}
+            records.append(record(curves[0], error=curves[1], signals=signals, val=val, seed=seed, **folds))
+    return groups(records)[0]
+
+
+@given(some_groups())
+@settings(max_examples=40)
+def test_regret_is_never_negative_and_the_oracle_never_worse(group):
+    for outcome in compare(group):
+        for name, kind in (("test_loss", Kind.ORACLE_LOSS), ("test_error", Kind.ORACLE_ERROR)):
+            assert all(choice.regret[name] >= 0.0 for choice in outcome.choices)
+            if outcome.way.kind in (Kind.SIGNAL, Kind.NEVER, Kind.KPLUS):
+                oracle = select(group, Way(kind), outcome.protocol).metrics[name].mean
+                assert outcome.metrics[name].mean >= oracle * (1 - 1e-12)
+
+
+@given(some_groups())
+@settings(max_examples=40)
+def test_with_one_seed_the_two_protocols_agree(group):
+    (alone,) = groups([r for r in (*group.full, *group.folded) if r.spec.seed == 0])
+    outcomes = compare(alone)
+    for each, together in zip(outcomes[::2], outcomes[1::2], strict=True):
+        assert each.way == together.way
+        assert each.choices == together.choices
+        assert {n: v.mean for n, v in each.metrics.items()} == {n: v.mean for n, v in together.metrics.items()}
+
+
+@given(some_groups(), st.integers(1, 4))
+@settings(max_examples=40)
+def test_consecutive_rises_never_stop_before_as_many_rises(group, patience):
+    for protocol in Protocol:
+        first = select(group, by(NthRise(patience)), protocol)
+        second = select(group, by(ConsecutiveRises(patience)), protocol)
+        for one, other in zip(first.choices, second.choices, strict=True):
+            assert other.stopped is None or (one.stopped is not None and one.stopped <= other.stopped)
+
+
+def test_patience_without_roll_back_reads_the_stop():
+    (group,) = groups([disparity([3.0, 1.0, 2.0, 2.0])])
+    assert select(group, by(Patience(2))).choices[0].epoch == 3
+    assert select(group, Way(Kind.SIGNAL, "gradient_disparity", Patience(2), roll_back=True)).choices[0].epoch == 1

@@ -1,0 +1,116 @@
+"""RunSpec: one run, said completely, and refused where it cannot be."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heldin.errors import ArgumentError
+from heldin.lab.spec import DEFAULT_SIGNALS, RunSpec, parsed, spec_from, specs_from_toml
+from heldin.signals import GradientDisparity
+
+
+def test_the_id_is_a_hash_of_the_canonical_json():
+    spec = RunSpec(dataset="digits", label_noise=0.5, seed=3)
+    assert json.loads(spec.canonical)["label_noise"] == 0.5
+    assert len(spec.id) == 16
+    assert spec.id == RunSpec(seed=3, label_noise=0.5, dataset="digits").id
+    assert spec.id != spec.with_(seed=4).id
+
+
+def test_the_id_of_a_spec_never_changes():
+    """Records are found by it: a changed default or a new field would orphan them."""
+    assert RunSpec().id == "5ba66ee080733c07"
+
+
+def test_an_integer_and_the_same_number_with_a_point_are_one_spec():
+    assert RunSpec(scale=1, label_noise=0).id == RunSpec(scale=1.0, label_noise=0.0).id
+
+
+@given(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "num_samples": st.integers(200, 1000),
+            "label_noise": st.floats(0, 1),
+            "augment": st.booleans(),
+            "model": st.sampled_from(["fully_connected", "vgg13", "resnet18"]),
+            "learning_rate": st.floats(1e-6, 10),
+            "epochs": st.integers(1, 500),
+            "until_loss": st.none() | st.floats(0, 1),
+            "seed": st.integers(0, 2**31),
+            "signals": st.lists(st.sampled_from(DEFAULT_SIGNALS), unique=True).map(tuple),
+        },
+    )
+)
+def test_a_spec_written_as_json_and_read_back_is_the_same(values):
+    spec = RunSpec(**values)
+    assert spec_from(json.loads(spec.canonical)) == spec
+
+
+@pytest.mark.parametrize(
+    ("values", "word"),
+    [
+        ({"model": "resnet81"}, "Did you mean 'resnet18'"),
+        ({"optimizer": "adm"}, "'adam'"),
+        ({"init": "he"}, "he_normal"),
+        ({"loss": "nll"}, "cross_entropy"),
+        ({"num_samples": 1}, "at least 2"),
+        ({"num_samples": 100, "batch_size": 128}, "at most `num_samples`"),
+        ({"label_noise": 1.5}, "at most 1"),
+        ({"label_noise": -0.1}, "at least 0"),
+        ({"batch_size": 0}, "at least 1"),
+        ({"epochs": 0}, "horizon"),
+        ({"learning_rate": 0.0}, "above 0"),
+        ({"scale": -1.0}, "above 0"),
+        ({"weight_decay": -1.0}, "at least 0"),
+        ({"until_loss": -1.0}, "at least 0"),
+        ({"seed": -1}, "at least 0"),
+        ({"augment": 1}, "True or False"),
+        ({"fold": 0}, "both"),
+        ({"fold": 5, "folds": 5}, "count from 0"),
+        ({"fold": 0, "folds": 1}, "at least 2"),
+        ({"fold": 0, "folds": 300, "num_samples": 200}, "at most `num_samples`"),
+        ({"signals": ("cosin",)}, "'cosine'"),
+        ({"signals": ("cosine@fresh",)}, "cosine@fixed"),
+        ({"signals": ("cosine", "cosine")}, "once"),
+        ({"dataset": ""}, "name"),
+        ({"dataset": "npz:/data/mine.npz"}, "no path"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_run_is_refused(values, word):
+    with pytest.raises(ArgumentError, match=word):
+        RunSpec(**values)
+
+
+def test_an_unknown_field_is_refused_with_the_near_match():
+    with pytest.raises(ArgumentError, match="'label_noise'"):
+        spec_from({"label_nois": 0.5})
+
+
+def test_signals_on_fixed_batches_are_marked():
+    assert parsed("gradient_disparity[rescale=none]@fixed") == (GradientDisparity(rescale="none"), True)
+    assert parsed("gradient_disparity") == (GradientDisparity(), False)
+
+
+def test_the_title_names_what_differs():
+    assert RunSpec(dataset="digits", label_noise=0.5, seed=2).title == "digits fully_connected label_noise=0.5 seed=2"
+
+
+def test_a_toml_file_holds_one_spec_or_several(tmp_path):
+    path = tmp_path / "runs.toml"
+    path.write_text('dataset = "digits"\nepochs = 3\n')
+    assert specs_from_toml(path) == [RunSpec(dataset="digits", epochs=3)]
+    path.write_text('dataset = "digits"\n[[run]]\nseed = 0\n[[run]]\nseed = 1\nsignals = ["cosine"]\n')
+    assert specs_from_toml(path) == [RunSpec(dataset="digits"), RunSpec(dataset="digits", seed=1, signals=("cosine",))]
+
+
+@pytest.mark.parametrize("content", ["epochs = ", "\x00"], ids=["cut off", "no text"])
+def test_a_file_that_is_no_toml_is_refused(tmp_path, content):
+    (tmp_path / "runs.toml").write_text(content)
+    with pytest.raises(ArgumentError, match="TOML"):
+        specs_from_toml(tmp_path / "runs.toml")
+    with pytest.raises(ArgumentError, match="TOML"):
+        specs_from_toml(tmp_path / "missing.toml")
