@@ -28,7 +28,7 @@ def test_code_blocks_of_a_page_run_in_order(page, tmp_path, monkeypatch):
     namespace = {"__name__": page.stem}
     for block in BLOCK.finditer(text):
         line = text[: block.start()].count("\n") + 1
-        exec(compile("\n" * line + block[1], str(page), "exec"), namespace)
+        exec(compile("\n" * line + block[1], str(page), "exec", dont_inherit=True), namespace)
 
 
 @pytest.mark.parametrize("name", MODULES)
