@@ -39,6 +39,9 @@ format: $(STAMP)  ## let ruff lay out the code
 
 bench: $(STAMP)  ## time and memory of a measurement, as ratios, into benchmarks/results/
 	@$(BIN)/python benchmarks/bench_measure.py
+	@$(BIN)/python benchmarks/bench_moments.py
+	@$(BIN)/python benchmarks/bench_signals.py
+	@$(BIN)/python benchmarks/bench_lab.py
 
 docs: $(STAMP)  ## the documentation site, into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet && echo "open site/index.html"

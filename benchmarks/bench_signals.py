@@ -5,9 +5,8 @@ Claim: measured together, signals share what they need: the whole set costs less
 Hardware class: a shared virtual machine, x86-64, 2 cores, no GPU; float32; torch's default threads, here 2.
 
 Method: 5 batches of 128. One round takes five plain forward and backward passes, then `heldin.measure` with
-`signals="all"`, then with each signal alone; medians over rounds of the ratio to that round's plain passes. What a signal
-adds is the difference between the whole set with and without those of its need, as far as rounding lets it be seen:
-signals of one need stand in one row.
+`signals="all"`, then with each signal alone (those of one need in one row: they share it);
+medians over rounds of the ratio to that round's plain passes.
 
 Usage: `make bench`, or `python benchmarks/bench_signals.py [--quick]`.
 """
@@ -55,9 +54,7 @@ def look(case: Case, *, num_repeats: int) -> list[dict[str, Any]]:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
 
     def measured(signals: Any) -> None:
-        heldin.measure(
-            model, loss_fn, batches, signals=signals, against=batches, optimizer=optimizer, memory={}
-        )
+        heldin.measure(model, loss_fn, batches, signals=signals, against=batches, optimizer=optimizer, memory={})
 
     sets: dict[str, list[str]] = {"all": list(REGISTRY)}
     needs = defaultdict(list)

@@ -6,6 +6,7 @@ and backward passes where they can.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -57,13 +58,22 @@ def serve(probe: Probe, needs: Iterable[Need], source: Source) -> tuple[dict[Nee
         refused.update(dict.fromkeys(comparing, missing))
     gradients = [need for need in wanted if isinstance(need, BatchGradients) and need not in refused]
     found.update(_grams(probe, gradients, source))
-    for need in wanted:
+    for need in sorted(wanted, key=_least_first, reverse=True):
         if need not in found and need not in refused:
+            larger = next((found[other] for other in found if isinstance(other, Outputs)), None)
             try:
-                found[need] = _SERVERS[type(need)](probe, need, source)
+                if isinstance(need, Outputs) and larger is not None:
+                    found[need] = larger[: need.num_samples]  # the same samples, fewer of them
+                else:
+                    found[need] = _SERVERS[type(need)](probe, need, source)
             except UnservedError as error:
                 refused[need] = error
     return found, refused
+
+
+def _least_first(need: Need) -> float:
+    """Of two needs of outputs the one for fewer samples."""
+    return math.inf if not isinstance(need, Outputs) or need.num_samples is None else need.num_samples
 
 
 def _grams(probe: Probe, needs: list[BatchGradients], source: Source) -> dict[Need, Gram]:
@@ -73,7 +83,13 @@ def _grams(probe: Probe, needs: list[BatchGradients], source: Source) -> dict[Ne
     against = source.against if any(need.against for need in needs) else None
     rescalings = [need.rescale for need in needs]
     gradients = probe.collect(
-        source.batches, rescalings, against=against, pool=source.pool, seed=source.seed, at_least=2
+        source.batches,
+        rescalings,
+        against=against,
+        pool=source.pool,
+        comparing=[need.rescale for need in needs if need.against],
+        seed=source.seed,
+        at_least=2,
     )
     inner = {(need.rescale, need.against) for need in needs if need.inner}
     grams: dict[tuple[str, bool], Gram] = {}

@@ -190,3 +190,19 @@ def test_unknown_names_are_refused(name, value):
             Probe(net(), per_sample, mode=value)
         else:
             Probe(net(), per_sample).gradients(batches(), value)
+
+
+def test_the_second_set_is_taken_with_the_rescalings_it_is_compared_in_alone():
+    model, passes = nn.Linear(3, 2), []
+
+    def losses(model, batch):
+        passes.append(len(batch[0]))
+        return nn.functional.cross_entropy(model(batch[0]), batch[1], reduction="none")
+
+    batches = [(torch.randn(size, 3), torch.arange(size) % 2) for size in (4, 5, 6)]
+    probe = Probe(model, None, sample_losses=losses)
+    found = probe.collect(batches[:2], ["std", "none"], against=batches[2:], comparing=["std"])
+    assert (found["std"].num_batches, found["none"].num_batches) == (3, 2)
+    assert passes == [4, 5, 6]
+    whole = probe.collect(batches[:2], ["std", "none"], against=batches[2:])
+    assert torch.equal(whole["none"].matrix()[:2], found["none"].matrix())

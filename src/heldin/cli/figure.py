@@ -60,11 +60,14 @@ def command(
     import matplotlib
 
     matplotlib.use("Agg")  # a command draws to files, also where there is no screen
+    import matplotlib.pyplot as plt
+
     figure = _comparison(found, signal, metric, patience) if kind == "comparison" else None
     figure = figure or _panels(kind, found, signal, metric or ["test_loss"], patience)
     with writing(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(target, dpi=150)
+    plt.close(figure)
     show(f"The figure is in {target}.")
 
 

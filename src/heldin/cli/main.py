@@ -6,7 +6,6 @@ is a mistake of heldin's own and shows where.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 
@@ -35,8 +34,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return end.code if isinstance(end.code, int) else 0
     except HeldinError as error:
         return _refuse(str(error))
-    except BrokenPipeError:  # whoever read our output has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 

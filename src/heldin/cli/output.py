@@ -11,16 +11,18 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich import box
 from rich.console import Console
-from rich.markdown import Markdown
 from rich.table import Table
 from rich.text import Text
 
 from heldin.errors import StoreError
+
+if TYPE_CHECKING:
+    from heldin.lab.tables import Table as Comparison
 
 
 def show(text: str) -> None:
@@ -58,12 +60,20 @@ def show_rows(rows: Sequence[Mapping[str, object]], columns: Iterable[str]) -> N
         show("  ".join(line[name].ljust(widths[name]) for name in names).rstrip())
 
 
-def show_markdown(text: str) -> None:
-    """Print markdown: laid out on a terminal, as it is elsewhere."""
-    if sys.stdout.isatty():
-        Console().print(Markdown(text))
-    else:
-        show(text)
+def show_tables(tables: Sequence[Comparison]) -> None:
+    """Print tables of the lab: as wide as the terminal, nothing cut off; as markdown where there is no terminal."""
+    if not sys.stdout.isatty():
+        show("\n\n".join(table.markdown() for table in tables))
+        return
+    for table in tables:
+        columns = [name for name in table.columns if any(row.get(name) is not None for row in table.rows)]
+        laid_out = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title=Text(table.title), title_justify="left")
+        for column in columns:
+            laid_out.add_column(column, overflow="fold")
+        for number, row in enumerate(table.rows):
+            styles = {column: "bold" if (number, column) in table.bold else "" for column in columns}
+            laid_out.add_row(*(Text(_cell(row.get(column)), styles[column]) for column in columns))
+        Console().print(laid_out)
 
 
 @contextmanager

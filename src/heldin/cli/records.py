@@ -50,11 +50,12 @@ def _nothing(store: Path, specs: list[RunSpec], ids: list[str] | None, asked: Ma
     if ids and not any(one.startswith(beginning) for one in known for beginning in ids):
         return f"No run in {store} has an id that begins with {' or '.join(ids)}.{near_match(ids[0], known)}"
     for name, values in asked.items():
-        there = sorted({getattr(spec, name) for spec in specs}, key=str)
-        if not set(there) & {*values}:
+        there = {getattr(spec, name) for spec in specs}
+        if not there & {*values}:
+            words = sorted("unset" if one is None else str(one) for one in there)
             return (
                 f"No run in {store} has {flag_name(name)} {' or '.join(map(str, values))}. "
-                f"There are runs with {', '.join('unset' if one is None else str(one) for one in there)}.{near_match(values[0], map(str, there))}"
+                f"There are runs with {', '.join(words)}.{near_match(values[0], words)}"
             )
     return f"None of the {len(specs)} runs in {store} meets all of these flags at once. `heldin status` lists them."
 

@@ -14,7 +14,7 @@ from heldin.cli.options import DEFAULT_STORE, NUM_CORES, DataFolder, Jobs, Quiet
 from heldin.cli.output import going_on, note, show
 from heldin.cli.records import require_store, with_store
 from heldin.cli.spec_flags import spec_flags
-from heldin.errors import ArgumentError
+from heldin.errors import ArgumentError, require_choice, require_integer
 from heldin.lab.spec import RunSpec, spec_from, specs_from_toml
 from heldin.lab.store import Store
 
@@ -51,6 +51,8 @@ def command(
     from heldin.lab.engine import ENGINES, run_all
     from heldin.lab.progress import Progress
 
+    require_choice("--engine", engine, ENGINES)
+    require_integer("--jobs", jobs, at_least=1, remedy="As many as there are cores is best.")
     if address is not None and engine == ENGINES[0]:
         raise ArgumentError(f"Found --address {address} without a cluster. Add --engine ray or --engine dask.")
     specs = _specs(files or [], {name: value for name, value in given.items() if value is not None}, seeds, with_full)

@@ -10,7 +10,7 @@ import typer
 
 from heldin.cli.comparing import compared, correlated_signals, timings_of, ways_of
 from heldin.cli.options import DEFAULT_STORE, AsJson, GroupSignals, RunIds, StoreFolder
-from heldin.cli.output import as_json_text, note, show, show_markdown, writing
+from heldin.cli.output import as_json_text, note, show, show_tables, writing
 from heldin.cli.records import chosen
 from heldin.cli.spec_flags import filter_flags
 from heldin.errors import ArgumentError, require_choice, require_integer
@@ -65,7 +65,7 @@ def command(
             out.write_text(text + "\n")
         show(f"The table is in {out}.")
     elif format_ == "markdown" and not as_json:
-        show_markdown(text)
+        show_tables(tables)
     else:
         show(text)
     for group in found:

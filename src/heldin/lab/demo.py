@@ -49,13 +49,15 @@ class Demo:
         table: the ways of stopping, compared.
         conclusion: what the numbers say, in one sentence.
         report: the page that shows it all.
-        seconds: how long it computed.
+        num_computed: how many runs were not recorded yet.
+        seconds: how long they took.
     """
 
     group: Group
     table: Table
     conclusion: str
     report: Path
+    num_computed: int
     seconds: float
 
 
@@ -76,20 +78,22 @@ def run_demo(
     seeds: tuple[int, ...] = SEEDS,
 ) -> Demo:
     """Run what is not recorded yet, compare, and write the report into the store's folder."""
+    specs = demo_specs(setting, seeds)
+    num_computed = sum(not store.folder(spec).done for spec in specs)
     start = time.perf_counter()
-    records = run_all(demo_specs(setting, seeds), store, jobs=jobs, data_root=data_root, progress=progress)
+    records = run_all(specs, store, jobs=jobs, data_root=data_root, progress=progress)
     seconds = time.perf_counter() - start
     timings = {record.id: store.folder(record.spec).lines("timings.jsonl") for record in records}
     [group] = groups(records)
     path = write_report(records, store.root / "demo.html", title="heldin demo", timings=timings)
-    return Demo(group, _table(group, timings), conclude(group), path, seconds)
+    return Demo(group, _table(group, timings), conclude(group), path, num_computed, seconds)
 
 
 def describe(setting: RunSpec = SETTING, seeds: tuple[int, ...] = SEEDS) -> str:
     """What is run, in words."""
     return (
-        f"{setting.num_samples} samples of {setting.dataset}, {100 * setting.label_noise:g} % of the labels drawn at random; "
-        f"4 layers of 500 units, {setting.optimizer}, learning rate {setting.learning_rate:g}, batches of "
+        f"{setting.num_samples} samples of {setting.dataset}, {100 * setting.label_noise:g} % of the labels drawn at "
+        f"random; 4 layers of 500 units, {setting.optimizer}, learning rate {setting.learning_rate:g}, batches of "
         f"{setting.batch_size}, {setting.epochs} epochs; for each of {len(seeds)} seeds one run on all samples and "
         f"{FOLDS} that leave a fold out."
     )

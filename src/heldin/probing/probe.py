@@ -140,14 +140,17 @@ class Probe:
         *,
         against: Iterable[Any] | None = None,
         pool: Iterable[Any] | None = None,
+        comparing: Iterable[str] | None = None,
         seed: int | None = None,
         at_least: int = 1,
     ) -> dict[str, Gradients]:
         """`gradients` for several re-scalings at once: one forward pass a batch, and no backward pass twice.
 
-        `seed` stands in for the probe's own, this time; fewer than `at_least` usable batches are refused.
+        The batches of `against` are taken with the re-scalings in `comparing`, by default with all. `seed` stands in
+        for the probe's own, this time; fewer than `at_least` usable batches are refused.
         """
         wanted = list(dict.fromkeys(rescalings))
+        compared = wanted if comparing is None else [rescale for rescale in wanted if rescale in {*comparing}]
         for rescale in wanted:
             require_choice("rescale", rescale, RESCALINGS)
         parameters = self.parameters()
@@ -157,7 +160,8 @@ class Probe:
         if len(first) < at_least or (against is not None and not second):
             raise BatchesError(_too_few(wanted[0], len(first), len(second), at_least, []))
         with self.session(seed=seed) as devices:
-            shots = [self._shoot(moved(batch, devices), wanted, parameters) for batch in [*first, *second]]
+            shots = [self._shoot(moved(batch, devices), wanted, parameters) for batch in first]
+            shots += [self._shoot(moved(batch, devices), compared, parameters) for batch in second]
             if "pooled_std" in wanted:
                 singles = [shot.losses for shot in shots[: len(first)]]
                 if pooled is not None:
@@ -165,7 +169,11 @@ class Probe:
                 spread = pooled_std(singles)
                 for shot in shots:
                     shot.divide("pooled_std", spread, "all the pooled losses are equal")
-        return {name: self._assemble(name, shots, len(first), parameters, at_least) for name in wanted}
+        of_first = shots[: len(first)]
+        return {
+            name: self._assemble(name, shots if name in compared else of_first, len(first), parameters, at_least)
+            for name in wanted
+        }
 
     def _shoot(self, batch: Any, wanted: list[str], parameters: list[nn.Parameter]) -> _Shot:
         """One forward pass, and a backward pass for each way of re-scaling that needs its own."""

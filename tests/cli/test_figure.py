@@ -1,0 +1,49 @@
+"""figure: files of the kind their name says."""
+
+from __future__ import annotations
+
+import matplotlib
+import matplotlib.pyplot as plt
+import pytest
+
+BEGINNINGS = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}
+
+
+@pytest.fixture(autouse=True)
+def _no_figure_left():
+    matplotlib.use("Agg")
+    yield
+    plt.close("all")
+
+
+@pytest.mark.parametrize(
+    ("flags", "name"),
+    [
+        (("--metric", "test_loss", "--metric", "test_error"), "curves.png"),
+        (("curves", "--signal", "cosine", "--signal", "label_wave", "--out", "two.svg"), "two.svg"),
+        (("comparison", "--out", "new/bars.pdf"), "new/bars.pdf"),
+        (("scatter", "--signal", "cosine", "--metric", "generalization_loss", "--out", "s.png"), "s.png"),
+    ],
+)
+def test_a_figure_is_written(heldin, store, tmp_path, flags, name):
+    answer = heldin("figure", *flags)
+    path = store / name if name == "curves.png" else tmp_path / name
+    assert answer.code == 0
+    assert answer.out == f"The figure is in {path.relative_to(tmp_path)}.\n"
+    assert path.read_bytes().startswith(BEGINNINGS[path.suffix])
+    assert plt.get_fignums() == []
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (("curve",), "Did you mean 'curves'?"),
+        (("--out", "x.jpg"), "--out should end with .png, .svg, .pdf. Found x.jpg."),
+        (("--metric", "test_los"), "Did you mean 'test_loss'?"),
+        (("--signal", "cosin"), "Did you mean 'cosine'?"),
+        (("--patience", 0), "`--patience` should be an integer of at least 1"),
+    ],
+)
+def test_what_cannot_be_is_refused(refused, store, tmp_path, flags, words):
+    assert words in refused("figure", *flags)
+    assert not list(tmp_path.rglob("*.png"))

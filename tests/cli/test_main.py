@@ -1,0 +1,68 @@
+"""The entrance: exit codes, messages without tracebacks, help with an example each."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import typer.main
+
+import heldin as package
+from heldin.cli.app import app
+
+COMMANDS = typer.main.get_command(app).commands
+VERBS = [*((verb,) for verb in COMMANDS if verb != "data"), *(("data", verb) for verb in COMMANDS["data"].commands)]
+
+
+def test_every_verb_is_there():
+    assert {verb[0] for verb in VERBS} == {
+        "demo", "run", "status", "replay", "table", "figure", "report", "signals", "data", "doctor",
+    }  # fmt: skip
+    assert {verb[1] for verb in VERBS if verb[0] == "data"} == {"list", "fetch", "check"}
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=" ".join)
+def test_help_of_a_verb_has_an_example_of_it(heldin, verb):
+    answer = heldin(*verb, "--help")
+    assert answer.code == 0
+    _, example, after = answer.out.partition("Example")
+    assert example, "no example"
+    assert f"heldin {' '.join(verb)}" in after
+
+
+def test_version_is_printed(heldin):
+    answer = heldin("--version")
+    assert (answer.code, answer.out, answer.err) == (0, f"heldin {package.__version__}\n", "")
+
+
+def test_a_wrong_verb_gets_the_near_match(refused):
+    assert "No such command 'tabel'. Did you mean 'table'?" in refused("tabel")
+    assert "Did you mean 'list'?" in refused("data", "lst")
+
+
+def test_a_wrong_flag_gets_the_near_match(refused):
+    assert "--epochs" in refused("run", "--epoch", "3")
+
+
+def test_without_the_extra_the_command_says_what_to_install(heldin, monkeypatch):
+    monkeypatch.delitem(sys.modules, "heldin.cli.app")
+    monkeypatch.setitem(sys.modules, "typer", None)
+    answer = heldin("doctor")
+    assert answer.code == 2
+    assert answer.err == 'heldin: The command line needs typer. Install it: pip install "heldin[lab]".\n'
+
+
+def test_a_mistake_of_our_own_is_not_hidden(heldin, monkeypatch):
+    monkeypatch.setattr("heldin.cli.signals.list_signals", lambda: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        heldin("signals")
+
+
+def test_python_dash_m_is_the_command_and_a_refusal_leaves_code_2():
+    command = [sys.executable, "-m", "heldin", "replay", "no-such-file"]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 2
+    assert ran.stdout == ""
+    assert ran.stderr.startswith("heldin: no-such-file should be a file of numbers.")
+    assert "Traceback" not in ran.stderr

@@ -1,0 +1,104 @@
+"""replay: a rule over recorded curves, or over numbers."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+
+from heldin.lab.store import Store
+from heldin.rules import NthRise, replay
+
+
+@pytest.mark.parametrize(
+    ("text", "flags", "epoch"),
+    [
+        ("6 5 7 4 8", ("--rule", "nth_rise", "--patience", 2), 4),
+        ("6,5,7,4,8", ("--patience", 2), 4),
+        ("1\n2\n3\n", ("--rule", "consecutive_rises", "--patience", 2), 2),
+        ("6 5 5 5 5 5", ("--rule", "patience", "--patience", 3), 4),
+        ("-3 -0.2 0 0.1", ("--rule", "level", "--threshold", 0), 3),
+        ("3 2 1", ("--patience", 1, "--direction", "falls"), 1),
+        ("4 2 3 2 4", ("--patience", 1, "--smooth", 2), 4),
+        ("1 nan nan", ("--patience", 2), 2),
+        ("3 2 1", ("--patience", 1), None),
+    ],
+)
+def test_numbers_of_a_file(heldin, tmp_path, text, flags, epoch):
+    (tmp_path / "numbers.txt").write_text(text)
+    answer = heldin("replay", "numbers.txt", "--json", *flags)
+    assert answer.code == 0
+    assert json.loads(answer.out)["epoch"] == epoch
+
+
+def test_numbers_of_standard_input_give_a_sentence(heldin, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO("6 5 7 4 8"))
+    answer = heldin("replay", "-", "--patience", "2")
+    assert answer.out == "stopped at epoch 4: the value rose for the 2nd time (4 -> 8).\n"
+
+
+def test_a_value_that_is_not_finite_is_null_in_json(heldin, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO("1 nan"))
+    assert json.loads(heldin("replay", "-", "--json").out)["value"] is None
+
+
+def test_recorded_curves_are_replayed_with_the_direction_of_the_signal(heldin, store):
+    found = json.loads(heldin("replay", "--signal", "cosine", "--patience", 2, "--json").out)
+    assert found["direction"] == "falls"
+    records = {record.id: record for record in Store(store).records() if "cosine" in record.names}
+    assert {run["run"] for run in found["runs"]} == set(records)
+    for run in found["runs"]:
+        record = records[run["run"]]
+        expected = replay(NthRise(2), record.curve("cosine"), direction="falls").epoch
+        assert run["stop"] == expected
+        assert expected is not None
+        assert run["test_error"] == record.epochs[expected]["test_error"]
+
+
+def test_epochs_without_a_value_are_passed_over_but_counted(heldin, store):
+    found = json.loads(heldin("replay", "--signal", "label_wave", "--rule", "nth_rise", "--patience", 1, "--json").out)
+    for run in found["runs"]:
+        curve = Store(store).records(lambda spec, wanted=run["run"]: spec.id == wanted)[0].curve("label_wave")
+        assert curve[0] is None
+        first = next((e for e in range(2, len(curve)) if curve[e] > curve[e - 1]), None)
+        assert run["stop"] == first
+
+
+def test_a_signal_comes_with_its_authors_rule(heldin, store):
+    found = json.loads(heldin("replay", "--signal", "label_wave", "--json").out)
+    assert found["rule"].startswith("FirstMinimum(")
+
+
+def test_a_metric_can_be_replayed_too(heldin, store):
+    answer = heldin("replay", "--signal", "val_loss", "--rule", "patience", "--patience", 1)
+    assert answer.code == 0
+    assert len(answer.out.splitlines()) == 3  # the two folds alone have one
+    assert "3 more runs did not record val_loss." in answer.err
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (("--signal", "cosin"), "Did you mean 'cosine'?"),
+        (("--signal", "val_los"), "Did you mean 'val_loss'?"),
+        (("--signal", "gsnr"), "None of these 5 runs recorded 'gsnr'. Recorded: gradient_disparity, cosine"),
+        (("--rule", "nth_ris"), "Did you mean 'nth_rise'?"),
+        (("--rule", "level"), "Write --rule level --threshold 0."),
+        (("--threshold", 1), "--rule level and --threshold belong together."),
+        (("--rule", "level", "--threshold", 1, "--patience", 2), "--rule level knows no patience."),
+        (("--patience", 0), "`patience` should be an integer of at least 1"),
+        (("--direction", "up"), "`direction` should be one of 'rises', 'falls'"),
+        (("--smooth", 0), "`window` should be an integer of at least 1"),
+    ],
+)
+def test_what_cannot_be_is_refused(refused, store, flags, words):
+    assert words in refused("replay", *flags)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"), [("1 2\n3 x", "Found 'x' in line 2."), ("", "There should be numbers in numbers.txt.")]
+)
+def test_a_file_without_numbers_is_refused(refused, tmp_path, text, words):
+    (tmp_path / "numbers.txt").write_text(text)
+    assert words in refused("replay", "numbers.txt")

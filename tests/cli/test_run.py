@@ -1,0 +1,155 @@
+"""run: from files and flags to records; what cannot be is refused before anything is written."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from heldin.lab.spec import DEFAULT_SIGNALS
+from heldin.lab.store import Store
+
+QUICK = (
+    "--dataset", "digits", "--num-samples", 40, "--scale", 0.02, "--batch-size", 10, "--epochs", 2,
+    "--signal", "cosine", "--jobs", 1,
+)  # fmt: skip
+
+
+def specs_in(store="heldin-runs"):
+    return [record.spec for record in Store(store).records() if record.done]
+
+
+def test_a_run_is_recorded_and_what_to_do_next_is_said(heldin):
+    answer = heldin("run", *QUICK)
+    assert answer.code == 0
+    assert answer.out == "The records are in heldin-runs/runs.\n"
+    assert "1 run done." in answer.err
+    assert "Next: heldin table, or" in answer.err
+    [spec] = specs_in()
+    assert (spec.num_samples, spec.scale, spec.epochs, spec.signals) == (40, 0.02, 2, ("cosine",))
+
+
+def test_the_same_command_again_computes_nothing(heldin):
+    heldin("run", *QUICK)
+    [epochs] = list(Store("heldin-runs").root.rglob("epochs.jsonl"))
+    before = epochs.stat().st_mtime_ns
+    assert "1 run done, 1 of them before." in heldin("run", *QUICK).err
+    assert epochs.stat().st_mtime_ns == before
+
+
+def test_folds_alone_make_a_run_for_each_and_with_full_adds_the_whole(heldin):
+    assert heldin("run", *QUICK, "--folds", 3, "--with-full", "--store", "s").code == 0
+    assert sorted((spec.fold, spec.folds) for spec in specs_in("s") if spec.fold is not None) == [
+        (0, 3),
+        (1, 3),
+        (2, 3),
+    ]
+    assert [spec.fold for spec in specs_in("s")].count(None) == 1
+
+
+def test_one_fold_can_be_asked_for(heldin):
+    heldin("run", *QUICK, "--folds", 3, "--fold", 1)
+    assert [(spec.fold, spec.folds) for spec in specs_in()] == [(1, 3)]
+
+
+@pytest.mark.parametrize(("text", "seeds"), [("0-2", [0, 1, 2]), ("4,1", [1, 4]), ("0-1,5", [0, 1, 5]), ("3", [3])])
+def test_seeds_are_ranges_and_lists(heldin, text, seeds):
+    heldin("run", *QUICK, "--seeds", text)
+    assert sorted(spec.seed for spec in specs_in()) == seeds
+
+
+def test_files_give_specs_and_flags_change_all_of_them(heldin, tmp_path):
+    (tmp_path / "spec.toml").write_text(
+        'dataset = "digits"\nnum_samples = 40\nbatch_size = 10\nscale = 0.02\nepochs = 50\nsignals = []\n'
+        "[[run]]\nlabel_noise = 0.0\n[[run]]\nlabel_noise = 0.5\n"
+    )
+    assert heldin("run", "spec.toml", "--epochs", 1, "--jobs", 1).code == 0
+    assert sorted((spec.label_noise, spec.epochs, spec.signals) for spec in specs_in()) == [(0.0, 1, ()), (0.5, 1, ())]
+
+
+def test_without_signals_the_default_ones_are_recorded(heldin):
+    without = [part for part in QUICK if part not in ("--signal", "cosine")]
+    assert heldin("run", *without).code == 0
+    [record] = Store("heldin-runs").records()
+    assert tuple(record.names) == DEFAULT_SIGNALS
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (("--dataset", "digit"), "Did you mean 'digits'?"),
+        (("--model", "vgg12"), "Did you mean 'vgg1"),
+        (("--optimizer", "adm"), "Did you mean 'adam'?"),
+        (("--signal", "cosin"), "Did you mean 'cosine'?"),
+        (("--engine", "rey"), "Did you mean 'ray'?"),
+        (("--num-samples", 5000), "should be at most 1437, all that digits has"),
+        (("--batch-size", 41), "`batch_size` should be at most `num_samples`"),
+        (("--folds", 41), "`folds` should be at most `num_samples`"),
+        (("--folds", 1), "`folds` should be an integer of at least 2"),
+        (("--fold", 1), "Give both `fold` and `folds`"),
+        (("--label-noise", 1.5), "`label_noise` should be at most 1"),
+        (("--epochs", 0), "`epochs` should be an integer of at least 1"),
+        (("--epochs", "many"), "Invalid value for '--epochs'"),
+        (("--jobs", 0), "`--jobs` should be an integer of at least 1"),
+        (("--seeds", "3-1"), "--seeds should be such as 0-4 or 0,1,2. Found '3-1'."),
+        (("--seeds", "1", "--seed", 1), "Give --seed or --seeds."),
+        (("--address", "here"), "Add --engine ray or --engine dask."),
+        (("no-such.toml",), "no-such.toml should be a TOML file"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_written(refused, tmp_path, flags, words):
+    assert words in refused("run", *QUICK, *flags)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_field_that_a_spec_does_not_have_gets_the_near_match(refused, tmp_path):
+    (tmp_path / "spec.toml").write_text("epoch = 3\n")
+    assert "A spec has no 'epoch'." in refused("run", "spec.toml")
+    assert "Did you mean 'epochs'?" in refused("run", "spec.toml")
+
+
+def test_a_store_that_cannot_be_written_is_refused(refused, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    words = refused("run", *QUICK, "--store", "file")
+    assert "file cannot be written: Not a directory. Choose another place with --store." in words
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_data_of_the_wrong_kind_is_refused(refused, tmp_path):
+    (tmp_path / "mine.npz").write_text("no arrays")
+    words = refused("run", "--dataset", "npz:mine", "--data", tmp_path)
+    assert "mine.npz" in words
+    assert not (tmp_path / "heldin-runs").exists()
+
+
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_ctrl_c_ends_cleanly_and_says_how_to_go_on(tmp_path, jobs):
+    flags = [str(part) for part in QUICK[:-2]] + ["--epochs", "100000", "--seeds", "0-2", "--jobs", str(jobs)]
+    command = [sys.executable, "-m", "heldin", "run", *flags]
+    running = subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        deadline = time.monotonic() + 120
+        while not any(path.stat().st_size for path in tmp_path.rglob("epochs.jsonl")):
+            assert running.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        os.killpg(running.pid, signal.SIGINT)  # what a terminal does: to the command and all its workers
+        _, err = running.communicate(timeout=60)
+    finally:
+        if running.poll() is None:
+            os.killpg(running.pid, signal.SIGKILL)
+    assert running.returncode == 130
+    assert "Traceback" not in err
+    assert "Interrupted. All epochs but the running ones are recorded; to go on: heldin run --dataset digits" in err
+    records = Store(tmp_path / "heldin-runs").records()
+    assert records
+    assert not any(record.done for record in records)
+    for path in tmp_path.rglob("epochs.jsonl"):
+        assert all(json.loads(line) for line in path.read_text().split("\n")[:-1])

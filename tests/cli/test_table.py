@@ -1,0 +1,117 @@
+"""table: the comparison and its relatives, in every format."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+
+import pytest
+
+from heldin.lab.grouping import groups
+from heldin.lab.selection import Protocol, select
+from heldin.lab.store import Store
+from heldin.lab.ways import Kind, Way
+from heldin.rules import NthRise
+
+
+def test_the_comparison_has_what_selection_gives(heldin, store):
+    tables = json.loads(heldin("table", "--label-noise", 0.5, "--patience", 2, "--json").out)
+    [group] = groups(Store(store).records(lambda spec: spec.label_noise == 0.5))
+    assert [table["title"] for table in tables] == [group.title]
+    outcome = select(group, Way(Kind.SIGNAL, "cosine", NthRise(2)), Protocol.MEAN_CURVE)
+    [row] = [r for r in tables[0]["rows"] if r["way"] == "cosine, t1(2)" and r["protocol"] == "mean_curve"]
+    assert row["test error"] == outcome.metrics["test_error"].mean
+    assert row["epoch"] == outcome.epoch.mean
+    assert row["seconds"] > 0.0
+    ways = {row["way"] for row in tables[0]["rows"]}
+    assert {"no early stopping", "2-fold, t1(2)", "2+-fold, t1(2)", "1/2 held out, t1(2)"} <= ways
+
+
+def test_signals_and_rules_are_chosen(heldin, store):
+    def ways(*flags):
+        [table] = json.loads(heldin("table", "--label-noise", 0.0, "--json", *flags).out)
+        return {row["way"] for row in table["rows"]} - {
+            "no early stopping",
+            "best epoch by test loss",
+            "best epoch by test accuracy",
+        }
+
+    assert ways("--signal", "cosine") == {"cosine, t1(5)"}
+    assert ways("--signal", "cosine", "--rule", "consecutive_rises") == {"cosine, t2(5)"}
+    assert {"cosine, t1(5)", "cosine, t2(5)"} == ways("--signal", "cosine", "--rule", "all")
+    [own] = ways("--signal", "label_wave", "--rule", "own")
+    assert own.startswith("label_wave, FirstMinimum(")
+
+
+def test_csv_is_one_table_with_the_setting_in_the_first_column(heldin, store):
+    rows = list(csv.DictReader(io.StringIO(heldin("table", "--format", "csv").out)))
+    assert len({row["table"] for row in rows}) == 2
+    assert all(float(row["test error"]) <= 1.0 for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("format_", "beginning"), [("markdown", "**digits"), ("latex", "% digits"), ("json", "["), ("csv", "table,")]
+)
+def test_every_format_goes_to_a_file_too(heldin, store, tmp_path, format_, beginning):
+    printed = heldin("table", "--format", format_)
+    assert printed.out.startswith(beginning)
+    answer = heldin("table", "--format", format_, "--out", "table.txt")
+    assert answer.out == "The table is in table.txt.\n"
+    assert (tmp_path / "table.txt").read_text() == printed.out
+
+
+def test_thresholds_sensitivity_and_correlation(heldin, store):
+    noisy = ("--label-noise", 0.5, "--signal", "cosine", "--json")
+    thresholds = json.loads(heldin("table", "thresholds", *noisy).out)
+    assert [table["title"].rpartition(": ")[2] for table in thresholds] == ["cosine", "2-fold"]
+    assert [row["threshold"] for row in thresholds[0]["rows"]][:2] == ["t1(1)", "t1(2)"]
+    [sensitivity] = json.loads(heldin("table", "sensitivity", *noisy).out)
+    assert {row["way"] for row in sensitivity["rows"]} == {"cosine", "2-fold"}
+    [correlation] = json.loads(heldin("table", "correlation", "--metric", "test_error", "--json").out)
+    assert {row["signal"] for row in correlation["rows"]} == {"gradient_disparity", "cosine", "label_wave"}
+    assert all(-1.0 <= row["mean curve"] <= 1.0 for row in correlation["rows"])
+
+
+def test_runs_that_are_not_done_are_left_out_and_named(heldin, store):
+    [clean] = Store(store).records(lambda spec: spec.label_noise == 0.0)
+    [other] = Store(store).records(lambda spec: spec.seed == 1)
+    (store / "runs" / other.id / "done.json").unlink()
+    answer = heldin("table", "--json")
+    assert answer.code == 0
+    assert f"Not done, so left out: {other.id} of " in answer.err
+    assert clean.id not in answer.err
+
+
+def test_nothing_done_is_refused(refused, store):
+    for path in store.rglob("done.json"):
+        path.unlink()
+    assert "None of these 5 runs is done, so there is nothing to compare." in refused("table")
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (("corelation",), "Did you mean 'correlation'?"),
+        (("--format", "latx"), "Did you mean 'latex'?"),
+        (("--rule", "nth"), "Did you mean 'nth_rise'?"),
+        (("--patience", 0), "`--patience` should be an integer of at least 1"),
+        (("--signal", "cosin"), "Did you mean 'cosine'?"),
+        (("correlation", "--metric", "test_los"), "Did you mean 'test_loss'?"),
+        (("--out", "no/such/folder.md"), "no/such/folder.md cannot be written: No such file or directory."),
+    ],
+)
+def test_what_cannot_be_is_refused(refused, store, flags, words):
+    assert words in refused("table", *flags)
+
+
+def test_a_terminal_gets_a_laid_out_table_with_nothing_cut_off(heldin, store, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    answer = heldin("table", "--label-noise", 0.5, "--signal", "gradient_disparity")
+    text = re.sub(r"\x1b\[[0-9;]*m", "", answer.out)
+    assert not {"|", "…"} & {*text}
+    assert max(map(len, text.splitlines())) <= 160
+    assert "seconds" in text
+    assert "gradient_disparity" in text
