@@ -15,7 +15,7 @@ def gradient(
     losses: Tensor, weights: Tensor, parameters: Sequence[nn.Parameter], *, keep_graph: bool
 ) -> tuple[Tensor | None, ...]:
     """The gradient of the sum of `weights` * `losses`; None for a parameter that takes no part."""
-    _let_freed_memory_stay()
+    let_freed_memory_stay()
     parts: Sequence[Tensor | None] = torch.autograd.grad(
         losses, parameters, weights.to(losses), retain_graph=keep_graph, allow_unused=True
     )
@@ -28,7 +28,7 @@ def gradient(
 
 
 @cache
-def _let_freed_memory_stay() -> None:
+def let_freed_memory_stay() -> None:
     """Free one large block, untouched, once.
 
     The C library hands freed memory back to the system until it has seen a large block freed; from then on it keeps up

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from heldin.errors import BatchesError, HeldinWarning, UnservedError
-from heldin.probing.backward import _let_freed_memory_stay
+from heldin.probing.backward import let_freed_memory_stay
 from heldin.probing.batches import moved
 from heldin.probing.classes import class_targets, of_class
 from heldin.probing.linear import Factors, chunked_weight_gradients, factors, recorded
@@ -91,7 +91,7 @@ class _Split:
 
 def _splits(probe: Probe, batches: Iterable[Any]) -> Iterator[_Split]:
     """One ordinary forward pass a batch, and a backward pass that stops at the linear layers."""
-    _let_freed_memory_stay()
+    let_freed_memory_stay()
     trusted: set[nn.Linear] | None = None
     for batch in batches:
         with recorded(probe.model) as calls:
