@@ -17,8 +17,8 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]' 2>$(VENV)/install.log || { cat $(VENV)/install.log; exit 1; }
 	@touch $@
 
-demo: $(STAMP)  ## train on few, noisy digits; watch the disparity; stop
-	@$(BIN)/python examples/digits.py
+demo: $(STAMP)  ## few, noisy digits: gradient disparity against cross-validation and no stopping
+	@$(BIN)/heldin demo
 
 test: lint types  ## linters, types and the whole suite
 	@$(BIN)/python -m pytest -m "not slow"

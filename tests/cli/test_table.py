@@ -106,12 +106,15 @@ def test_what_cannot_be_is_refused(refused, store, flags, words):
     assert words in refused("table", *flags)
 
 
-def test_a_terminal_gets_a_laid_out_table_with_nothing_cut_off(heldin, store, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "160")
+@pytest.mark.parametrize("width", [100, 250])
+def test_a_terminal_gets_a_laid_out_table_with_nothing_cut_off(heldin, store, monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    answer = heldin("table", "--label-noise", 0.5, "--signal", "gradient_disparity")
-    text = re.sub(r"\x1b\[[0-9;]*m", "", answer.out)
-    assert not {"|", "…"} & {*text}
-    assert max(map(len, text.splitlines())) <= 160
-    assert "seconds" in text
-    assert "gradient_disparity" in text
+    answer = heldin("table", "--label-noise", 0.5, "--signal", "gradient_disparity", "--patience", 50)
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", answer.out).splitlines()
+    assert not {"|", "…"} & {*answer.out}
+    assert max(map(len, lines)) <= width
+    assert lines[-1] == "(1) t1(50) never fired: there the last epoch counts"
+    names = "".join(line[:40] for line in lines)
+    assert "gradi" in names
+    assert width == 100 or "gradient_disparity, t1(50) (1)" in names

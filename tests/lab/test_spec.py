@@ -107,6 +107,32 @@ def test_a_toml_file_holds_one_spec_or_several(tmp_path):
     assert specs_from_toml(path) == [RunSpec(dataset="digits"), RunSpec(dataset="digits", seed=1, signals=("cosine",))]
 
 
+def test_changes_come_before_a_toml_file_is_checked(tmp_path):
+    path = tmp_path / "runs.toml"
+    path.write_text('dataset = "digits"\nnum_samples = 100\n')
+    assert specs_from_toml(path, batch_size=32) == [RunSpec(dataset="digits", num_samples=100, batch_size=32)]
+
+
+def test_folds_alone_in_a_toml_file_are_all_the_folds(tmp_path):
+    path = tmp_path / "runs.toml"
+    path.write_text("folds = 3\n")
+    assert [spec.fold for spec in specs_from_toml(path)] == [0, 1, 2]
+    path.write_text("folds = 1\n")
+    with pytest.raises(ArgumentError, match="at least 2"):
+        specs_from_toml(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "word"),
+    [("[run]\nseed = 1\n", "two brackets"), ('signals = "cosine"\n', r"\['cosine'\]")],
+    ids=["one bracket", "one signal"],
+)
+def test_slips_in_a_toml_file_are_named(tmp_path, content, word):
+    (tmp_path / "runs.toml").write_text(content)
+    with pytest.raises(ArgumentError, match=word):
+        specs_from_toml(tmp_path / "runs.toml")
+
+
 @pytest.mark.parametrize("content", ["epochs = ", "\x00"], ids=["cut off", "no text"])
 def test_a_file_that_is_no_toml_is_refused(tmp_path, content):
     (tmp_path / "runs.toml").write_text(content)

@@ -64,6 +64,14 @@ def test_a_line_that_was_cut_off_is_left_out_and_dropped(folder):
     assert (folder.path / "epochs.jsonl").read_text() == whole
 
 
+def test_a_broken_line_in_the_middle_is_told(folder):
+    folder.append("epochs.jsonl", line(0))
+    path = folder.path / "epochs.jsonl"
+    path.write_text("{broken\n" + path.read_text())
+    with pytest.raises(StoreError, match="Remove .* to run it again"):
+        folder.lines()
+
+
 def test_lines_beyond_the_checkpoint_are_dropped(folder):
     for epoch in range(3):
         folder.append("epochs.jsonl", line(epoch))
@@ -127,8 +135,9 @@ def test_two_processes_never_work_on_one_run(tmp_path, folder):
 def test_a_store_of_a_newer_version_is_refused(tmp_path, folder):
     path = folder.path / "spec.json"
     path.write_text(path.read_text().replace('"version": 1', '"version": 2'))
-    with pytest.raises(StoreError, match="newer heldin"):
-        Store(tmp_path).records()
+    for look in (Store(tmp_path).records, lambda: Store(tmp_path).record(SPEC), folder.begin):
+        with pytest.raises(StoreError, match="newer heldin"):
+            look()
 
 
 def test_a_spec_that_cannot_be_read_is_refused(tmp_path, folder):

@@ -24,6 +24,8 @@ from heldin.errors import StoreError
 if TYPE_CHECKING:
     from heldin.lab.tables import Table as Comparison
 
+NOTES = "notes"  # the column of a table that is put below it
+
 
 def show(text: str) -> None:
     """Print a result."""
@@ -66,14 +68,28 @@ def show_tables(tables: Sequence[Comparison]) -> None:
         show("\n\n".join(table.markdown() for table in tables))
         return
     for table in tables:
-        columns = [name for name in table.columns if any(row.get(name) is not None for row in table.rows)]
-        laid_out = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title=Text(table.title), title_justify="left")
-        for column in columns:
-            laid_out.add_column(column, overflow="fold")
-        for number, row in enumerate(table.rows):
-            styles = {column: "bold" if (number, column) in table.bold else "" for column in columns}
-            laid_out.add_row(*(Text(_cell(row.get(column)), styles[column]) for column in columns))
-        Console().print(laid_out)
+        _lay_out(table)
+
+
+def _lay_out(table: Comparison) -> None:
+    """One table on the terminal; notes stand below it, by their numbers."""
+    told = [name for name in table.columns if any(row.get(name) is not None for row in table.rows)]
+    columns = [name for name in told if name != NOTES]
+    notes = list(dict.fromkeys(str(row[NOTES]) for row in table.rows if row.get(NOTES)))
+    laid_out = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title=Text(table.title), title_justify="left")
+    for column in columns:
+        laid_out.add_column(column, overflow="fold")
+    for number, row in enumerate(table.rows):
+        cells = [
+            Text(_cell(row.get(name)), "bold" if (number, name) in table.bold else "", overflow="fold")
+            for name in columns
+        ]
+        if row.get(NOTES):
+            cells[0].append(f" ({notes.index(str(row[NOTES])) + 1})")
+        laid_out.add_row(*cells)
+    Console().print(laid_out)
+    for number, text in enumerate(notes, start=1):
+        show(f"({number}) {text}")
 
 
 @contextmanager

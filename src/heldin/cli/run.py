@@ -82,7 +82,7 @@ def _specs(files: Sequence[Path], given: Mapping[str, Any], seeds: str | None, w
         raise ArgumentError(f"Give --seed or --seeds. Found --seed {changes['seed']} and --seeds {seeds}.")
     folds = changes.pop("folds", None) if "fold" not in changes else None
     if files:
-        bases = [spec.with_(**changes) for file in files for spec in specs_from_toml(file)]
+        bases = [spec for file in files for spec in specs_from_toml(file, **changes)]
     else:
         bases = [spec_from(changes)]
     if seeds is not None:

@@ -102,6 +102,11 @@ class RunSpec:
     signals: tuple[str, ...] = DEFAULT_SIGNALS
 
     def __post_init__(self) -> None:
+        if isinstance(self.signals, str):
+            raise ArgumentError(
+                f"Parameter `signals` should be a list of labels. Found `signals = {self.signals!r}`. "
+                f"Write [{self.signals!r}]."
+            )
         object.__setattr__(self, "signals", tuple(self.signals))
         for name in ("label_noise", "scale", "learning_rate", "weight_decay"):  # 1 and 1.0 are one spec
             value = getattr(self, name)
@@ -204,18 +209,31 @@ def spec_from(values: Mapping[str, Any]) -> RunSpec:
     for name in values:
         if name not in known:
             raise ArgumentError(f"A spec has no {name!r}. It has {', '.join(known)}." + near_match(name, known))
-    given: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
-    return RunSpec(**given)
+    return RunSpec(**values)
 
 
-def specs_from_toml(path: Path) -> list[RunSpec]:
-    """The specs in a TOML file: one, or one for each `[[run]]` on top of what stands above them."""
+def specs_from_toml(path: Path, **changes: Any) -> list[RunSpec]:
+    """The specs in a TOML file: one, or one for each `[[run]]` on top of what stands above them; changed by `changes`.
+
+    `folds` without `fold` stands for all the folds.
+    """
     try:
         content = tomllib.loads(path.read_text())
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ArgumentError(f"{path} should be a TOML file with the fields of a spec. {error}") from error
     runs = content.pop("run", [{}])
-    return [spec_from({**content, **run}) for run in runs]
+    if not isinstance(runs, list) or not all(isinstance(run, dict) for run in runs):
+        raise ArgumentError(f"{path} should list its runs as [[run]], with two brackets. Found `run = {runs!r}`.")
+    found: list[RunSpec] = []
+    for run in runs:
+        values = {**content, **run, **changes}
+        folds = values.get("folds")
+        if isinstance(folds, int) and "fold" not in values:
+            spec_from({**values, "fold": 0})  # refuses a number of folds that cannot be
+            found += [spec_from({**values, "fold": fold}) for fold in range(folds)]
+        else:
+            found.append(spec_from(values))
+    return found
 
 
 def parsed(signal: str) -> tuple[Any, bool]:

@@ -61,8 +61,8 @@ class Store:
 
     def record(self, spec: RunSpec) -> RunRecord | None:
         """What is known of one run; None where it was never begun."""
-        folder = self.folder(spec)
-        return folder.record() if (folder.path / "spec.json").exists() else None
+        path = self.folder(spec).path / "spec.json"
+        return _opened(path).record() if path.exists() else None
 
     def records(self, keep: Callable[[RunSpec], bool] | None = None) -> list[RunRecord]:
         """All runs whose spec `keep` lets pass, in the order of their ids."""
@@ -95,7 +95,9 @@ class RunFolder:
     def begin(self) -> None:
         """Write the spec down, once."""
         target = self.path / "spec.json"
-        if not target.exists():
+        if target.exists():
+            _opened(target)  # refuses what a newer version wrote
+        else:
             text = json.dumps({"version": VERSION, "id": self.spec.id, "spec": self.spec.as_dict()}, indent=1)
             _replace(target, lambda file: file.write_text(text + "\n"))
 
@@ -113,7 +115,13 @@ class RunFolder:
         if not path.exists():
             return []
         whole = path.read_text().split("\n")[:-1]
-        return [_read(json.loads(line)) for line in whole if line]
+        try:
+            return [_read(json.loads(line)) for line in whole if line]
+        except json.JSONDecodeError as error:
+            raise StoreError(
+                f"{path} should hold one JSON object a line. Found one that is none ({error}): the file was changed by "
+                f"hand, or the disk is damaged. Remove {self.path} to run it again."
+            ) from error
 
     def cut(self, name: str, num_lines: int) -> None:
         """Keep the first lines of a file: what a crash left beyond the last checkpoint is computed again."""
