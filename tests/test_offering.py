@@ -53,3 +53,10 @@ def test_what_is_offered_is_copied():
 def test_what_cannot_be_placed_is_refused(indices, outputs, word):
     with pytest.raises(ArgumentError, match=word):
         Offered().take(indices, outputs)
+
+
+def test_another_number_of_classes_is_refused():
+    offered = Offered()
+    offered.take([0], torch.zeros(1, 3))
+    with pytest.raises(ArgumentError, match=r"\(3,\) numbers a sample"):
+        offered.take([1], torch.zeros(1, 4))

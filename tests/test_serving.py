@@ -90,3 +90,10 @@ def test_a_single_batch_cannot_be_compared(probe):
     for need in (BatchGradients(), SteppedOutputs()):
         with pytest.raises(BatchesError, match="At least 2"):
             serve(probe, [need], Source(batches(1), optimizer=optimizer))
+
+
+def test_who_is_tolerant_is_served_what_the_batches_suffice_for(probe):
+    needs = [BatchGradients("std"), BatchGradients("none"), SampleGradients(), HeadAlignments()]
+    found, refused = serve(probe, needs, Source(batches(3, 1)), tolerant=True)  # batches of one sample
+    assert set(found) == {BatchGradients("none"), HeadAlignments()}
+    assert set(refused) == {BatchGradients("std"), SampleGradients()}

@@ -7,10 +7,11 @@ import math
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 from heldin import GradientDisparity
-from heldin.errors import BatchesError, HeldinWarning, NotFiniteError
+from heldin.errors import ArgumentError, BatchesError, HeldinWarning, NotFiniteError
 from heldin.watching import Watch
 
 LOSS = nn.CrossEntropyLoss()
@@ -88,3 +89,40 @@ def test_losses_that_are_not_finite_are_an_error_first_and_a_nan_later():
         seen.read(loader(), 0)
     with pytest.warns(HeldinWarning, match="Recorded as NaN at epoch 1"):
         assert math.isnan(value(seen.read(loader(), 1, first=False)))
+
+
+@pytest.mark.parametrize(("optimizer", "word"), [(None, "Pass optimizer="), ("adam", "torch.optim.Optimizer")], ids=str)
+def test_an_optimizer_that_cannot_serve_is_refused_at_once(optimizer, word):
+    with pytest.raises(ArgumentError, match=word):
+        watch(net(), signal="optimization_variance", optimizer=optimizer)
+
+
+def label_wave_readings(offered, epochs=4):
+    """Label Wave over epochs in which nothing changes, with other outputs offered in those named."""
+    model = net()
+    watching = watch(model, signal="label_wave")
+    data = DataLoader(TensorDataset(torch.randn(12, 4), torch.randint(3, (12,))), batch_size=2)
+    found = []
+    for epoch in range(epochs):
+        if epoch in offered:
+            watching.offer(torch.arange(12), F.one_hot(torch.arange(12) % 3, 3).float().roll(epoch, 0))
+        found.append(watching.read(data, epoch).values["label_wave"])
+    return found
+
+
+def test_outputs_offered_by_training_are_used_in_place_of_an_evaluation_pass():
+    assert label_wave_readings({0, 1, 2, 3}) == [None, 12.0, 12.0, 12.0]
+    assert label_wave_readings(set()) == [None, 0.0, 0.0, 0.0]
+
+
+def test_outputs_are_not_used_twice():
+    with pytest.warns(HeldinWarning, match="evaluation pass"):
+        readings = label_wave_readings({0, 1})
+    assert readings[:2] == [None, 12.0]
+    assert readings[3] == 0.0  # two evaluation passes of the same weights
+
+
+def test_outputs_nobody_asks_for_are_not_kept():
+    watching = watch(net())
+    watching.offer([0], torch.zeros(1, 3))
+    assert watching.state_dict()["offered"] is None

@@ -1,5 +1,6 @@
 """heldin: early stopping with nothing held out."""
 
+from heldin import theory
 from heldin.measuring import measure
 from heldin.probing import Probe
 from heldin.rules import (
@@ -79,4 +80,5 @@ __all__ = [
     "measure",
     "replay",
     "signal",
+    "theory",
 ]

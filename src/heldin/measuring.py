@@ -89,13 +89,16 @@ def read(
 
     A signal that cannot be served is an error, or left out and named in a warning.
     """
-    found, refused = serve(probe, [signal.needs for signal in signals.values()], source)
+    found, refused = serve(probe, [signal.needs for signal in signals.values()], source, tolerant=leave_out)
     left_out = {label: refused[signal.needs] for label, signal in signals.items() if signal.needs in refused}
     if left_out and not leave_out:
         label, error = next(iter(left_out.items()))
         raise UnservedError(f"The signal {label!r} cannot be measured here. {error}") from error
     if left_out:
-        reasons = "; ".join(f"{label}: {error}" for label, error in left_out.items())
+        alike: dict[str, list[str]] = {}
+        for label, error in left_out.items():
+            alike.setdefault(str(error), []).append(label)
+        reasons = "; ".join(f"{', '.join(labels)}: {reason}" for reason, labels in alike.items())
         warnings.warn(f"Left out, since they cannot be measured here: {reasons}", HeldinWarning, stacklevel=3)
     values: dict[str, float | None] = {}
     remembered: dict[str, Memory] = {}

@@ -20,6 +20,7 @@ class Offered:
 
     def __init__(self) -> None:
         self.kept: Tensor | None = None  # (n, ...)
+        self.fresh = False  # whether anything was offered since the last reading
 
     def take(self, indices: Any, outputs: Tensor) -> None:
         """Keep the outputs of these samples; `indices` are their places in the dataset."""
@@ -35,6 +36,11 @@ class Offered:
                 f"Found shape {tuple(outputs.shape)}."
             )
         fresh = outputs.detach().to("cpu", torch.float32)
+        if self.kept is not None and self.kept.shape[1:] != fresh.shape[1:]:
+            raise ArgumentError(
+                f"Parameter `outputs` should hold {tuple(self.kept.shape[1:])} numbers a sample, as before. "
+                f"Found shape {tuple(outputs.shape)}."
+            )
         size = int(where.max()) + 1 if len(where) else 0
         if self.kept is None or len(self.kept) < size:
             grown = torch.zeros(size, *fresh.shape[1:])
@@ -42,6 +48,7 @@ class Offered:
                 grown[: len(self.kept)] = self.kept
             self.kept = grown
         self.kept[where] = fresh
+        self.fresh = True
 
     def outputs(self, loader: Iterable[Any]) -> Tensor | None:
         """The outputs of all samples of the loader's dataset, in its order; None where none were offered."""

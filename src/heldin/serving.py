@@ -14,7 +14,7 @@ from typing import Any
 from torch import Tensor
 from torch.optim import Optimizer
 
-from heldin.errors import BatchesError, UnservedError
+from heldin.errors import BatchesError, HeldinError, UnservedError
 from heldin.gram import gram
 from heldin.needs import (
     BatchGradients,
@@ -47,17 +47,30 @@ class Source:
     seed: int | None = None
 
 
-def serve(probe: Probe, needs: Iterable[Need], source: Source) -> tuple[dict[Need, Any], dict[Need, UnservedError]]:
-    """What was found for each need, and why for those that could not be served."""
+def serve(
+    probe: Probe, needs: Iterable[Need], source: Source, *, tolerant: bool = False
+) -> tuple[dict[Need, Any], dict[Need, HeldinError]]:
+    """What was found for each need, and why for those that could not be served.
+
+    Batches that do not suffice for a need are an error, or, for who is `tolerant`, a need that could not be served.
+    """
+    tolerated = (UnservedError, BatchesError) if tolerant else (UnservedError,)
     wanted = list(dict.fromkeys(needs))
     found: dict[Need, Any] = {}
-    refused: dict[Need, UnservedError] = {}
+    refused: dict[Need, HeldinError] = {}
     comparing = [need for need in wanted if isinstance(need, BatchGradients) and need.against]
     if comparing and source.against is None:
         missing = UnservedError("This signal compares two sets of batches. Found one. Pass the other as against=[...].")
         refused.update(dict.fromkeys(comparing, missing))
     gradients = [need for need in wanted if isinstance(need, BatchGradients) and need not in refused]
-    found.update(_grams(probe, gradients, source))
+    try:
+        found.update(_grams(probe, gradients, source))
+    except tolerated:
+        for one in gradients:  # one by one: some may do
+            try:
+                found.update(_grams(probe, [one], source))
+            except tolerated as error:
+                refused[one] = error
     for need in sorted(wanted, key=_least_first, reverse=True):
         if need not in found and need not in refused:
             larger = next((found[other] for other in found if isinstance(other, Outputs)), None)
@@ -66,7 +79,7 @@ def serve(probe: Probe, needs: Iterable[Need], source: Source) -> tuple[dict[Nee
                     found[need] = larger[: need.num_samples]  # the same samples, fewer of them
                 else:
                     found[need] = _SERVERS[type(need)](probe, need, source)
-            except UnservedError as error:
+            except tolerated as error:
                 refused[need] = error
     return found, refused
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -80,6 +80,8 @@ class EarlyStopping:
         <StopReason.NTH_RISE: 'nth_rise'>
     """
 
+    _watching: ClassVar[type[Watch]] = Watch  # a subclass may read otherwise: together with other processes
+
     def __init__(
         self,
         model: nn.Module,
@@ -103,7 +105,7 @@ class EarlyStopping:
     ) -> None:
         require_integer("every", every, at_least=1, remedy="every=1 measures at each call of step.")
         require_integer("warmup", warmup, at_least=0, remedy="warmup=0 measures from the first call of step on.")
-        self._watch = Watch(
+        self._watch = self._watching(
             model,
             loss_fn,
             signal=signal,
@@ -176,7 +178,7 @@ class EarlyStopping:
             indices: the places of the batch's samples in the dataset.
             outputs: the model's outputs for them, (m, ...).
         """
-        self._watch.offered.take(indices, outputs)
+        self._watch.offer(indices, outputs)
 
     def restore(self) -> int:
         """Put the kept weights into the model, and return the epoch they are of."""
@@ -236,11 +238,10 @@ class EarlyStopping:
         self._watch.load_state_dict(state["watch"])
 
     def _decide(self, reading: Reading) -> None:
-        known = {label: value for label, value in reading.values.items() if value is not None}
         names = self.rule.names or (next(iter(self.signals)),)
-        if not known.keys() >= {*names}:
-            return  # a signal that compares readings has nothing to say yet
-        value: Value = known if self.rule.names else known[names[0]]
+        if all(reading.values[name] is None for name in names):
+            return  # signals that compare readings have nothing to say yet
+        value: Value = reading.values if self.rule.names else reading.values[names[0]] or 0.0
         self._state, decision = self.rule.step(self._state, value)
         self._judged.append(reading.epoch)
         if self._decision.stop:
@@ -258,7 +259,7 @@ class EarlyStopping:
         label, signal = next(iter(self.signals.items()))
         read = [earlier.values[label] for earlier in self._readings]
         values = [value for value in read if value is not None and math.isfinite(value)]
-        best = min if signal.direction is Direction.RISES else max
+        best = min if signal.direction == Direction.RISES else max
         latest = reading.values[label]
         return latest in values and latest == best(values) and values.count(latest) == 1
 

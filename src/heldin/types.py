@@ -134,7 +134,7 @@ class Moments:
 
     num_samples: int  # n
     num_parameters: int  # d
-    num_live: int  # coordinates in which some sample has a gradient
+    num_live: int  # coordinates in which the gradients differ from sample to sample
     t_sq_sum: float  # sum over live coordinates of t^2 = n mean^2 / variance, the variance with ddof 1
     mean_sq: float  # ||mean of g_i||^2
     variance: float  # sum over coordinates of the variance, ddof 1

@@ -12,12 +12,12 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from heldin.errors import BatchesError, HeldinWarning, NotFiniteError, require_choice, require_integer
+from heldin.errors import ArgumentError, BatchesError, HeldinWarning, NotFiniteError, require_choice, require_integer
 from heldin.measuring import read
-from heldin.needs import BatchGradients
+from heldin.needs import BatchGradients, Outputs, RandomLabelStep, SteppedOutputs
 from heldin.offering import Offered
 from heldin.probing import Probe, draw, whole
 from heldin.probing.losses import LossFunction, SampleLosses
@@ -50,6 +50,7 @@ class Watch:
         require_integer("pool", pool, at_least=2, remedy="The paper pools 40 losses.")
         require_integer("seed", seed, at_least=0, remedy="Any other seed gives other batches.")
         self.signals = labelled(signal)
+        self._check_optimizer(optimizer)
         self.batches = batches
         self.probes = probes
         self.seed = seed
@@ -85,7 +86,7 @@ class Watch:
             pool=drawn if pooling else None,
             optimizer=self.optimizer,
             samples=partial(self._samples, loader),
-            outputs=self.offered.outputs(loader),
+            outputs=self._offered_outputs(loader),
             seed=seed_for(self.seed, "probe", drawing),
         )
         try:
@@ -98,6 +99,26 @@ class Watch:
             values = dict.fromkeys(self.signals, math.nan)
         return Reading(epoch, values, len(batches))
 
+    def _check_optimizer(self, optimizer: object) -> None:
+        """Refuse now what would come up at the first reading."""
+        stepping = [
+            label for label, s in self.signals.items() if isinstance(s.needs, (SteppedOutputs, RandomLabelStep))
+        ]
+        if stepping and optimizer is None:
+            raise ArgumentError(
+                f"The signal {stepping[0]!r} takes hypothetical steps with the optimizer of training. Found none. "
+                "Pass optimizer=..."
+            )
+        if optimizer is not None and not isinstance(optimizer, Optimizer):
+            raise ArgumentError(
+                f"Parameter `optimizer` should be a torch.optim.Optimizer, the one that trains. Found {optimizer!r}."
+            )
+
+    def offer(self, indices: Any, outputs: Tensor) -> None:
+        """Take outputs of the training pass, where some signal asks for outputs."""
+        if any(isinstance(signal.needs, Outputs) for signal in self.signals.values()):
+            self.offered.take(indices, outputs)
+
     def forget(self) -> None:
         """Forget what signals remember and what training offered."""
         self.memory = {}
@@ -105,12 +126,23 @@ class Watch:
 
     def state_dict(self) -> dict[str, Any]:
         """What signals remember and what training offered: plain values and tensors."""
-        return {"memory": self.memory, "offered": self.offered.kept}
+        return {"memory": self.memory, "offered": self.offered.kept, "fresh": self.offered.fresh}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from `state_dict()`."""
         self.memory = dict(state["memory"])
         self.offered.kept = None if state["offered"] is None else state["offered"].clone()
+        self.offered.fresh = state["fresh"]
+
+    def _offered_outputs(self, loader: Iterable[Any]) -> Tensor | None:
+        if self.offered.kept is not None and not self.offered.fresh:
+            self._warn(
+                "nothing offered",
+                "No outputs were offered by observe() since the last reading: they are taken from an evaluation pass.",
+            )
+            return None
+        self.offered.fresh = False
+        return self.offered.outputs(loader)
 
     def _samples(self, loader: Iterable[Any], num_samples: int | None) -> Iterable[Any]:
         return whole(loader, seed=seed_for(self.seed, "whole"), num_samples=num_samples)

@@ -26,12 +26,13 @@ def _no_figure_left():
     ],
 )
 def test_a_figure_is_written(heldin, store, tmp_path, flags, name):
+    before = plt.get_fignums()
     answer = heldin("figure", *flags)
     path = store / name if name == "curves.png" else tmp_path / name
     assert answer.code == 0
     assert answer.out == f"The figure is in {path.relative_to(tmp_path)}.\n"
     assert path.read_bytes().startswith(BEGINNINGS[path.suffix])
-    assert plt.get_fignums() == []
+    assert plt.get_fignums() == before
 
 
 @pytest.mark.parametrize(

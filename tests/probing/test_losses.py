@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from heldin.errors import ArgumentError, BatchesError, LossError, NotFiniteError
-from heldin.probing.losses import sample_losses_from, unreduced
+from heldin.probing.losses import sample_losses_from, training_loss, unreduced
 
 
 def losses_of(loss_fn, model, batch):
@@ -165,3 +165,34 @@ def test_what_cannot_be_called_is_refused(loss_fn, sample_losses):
 def test_an_empty_batch_is_refused():
     with pytest.raises(BatchesError, match="at least one sample"):
         losses_of(F.cross_entropy, nn.Linear(2, 3), (torch.zeros(0, 2), torch.zeros(0, dtype=torch.long)))
+
+
+@pytest.mark.parametrize(
+    "loss_fn",
+    [
+        nn.CrossEntropyLoss(weight=torch.tensor([0.1, 1.0, 5.0])),
+        nn.CrossEntropyLoss(reduction="sum"),
+        nn.CrossEntropyLoss(ignore_index=1),
+        F.cross_entropy,
+    ],
+    ids=["weighted", "sum", "ignored", "function"],
+)
+def test_the_loss_of_training_keeps_its_own_reduction(loss_fn):
+    model, batch = nn.Linear(2, 3), (torch.randn(4, 2), CLASSES)
+    assert torch.equal(training_loss(loss_fn, None, model, batch), loss_fn(model(batch[0]), batch[1]))
+
+
+def test_the_loss_of_training_is_the_mean_where_there_are_losses_of_single_samples_alone():
+    model, batch = nn.Linear(2, 3), (torch.randn(4, 2), CLASSES)
+    expected = F.cross_entropy(model(batch[0]), batch[1])
+    losses = functools.partial(F.cross_entropy, reduction="none")
+    assert torch.allclose(training_loss(lambda o, t: losses(o, t), None, model, batch), expected)
+    found = training_loss(
+        None, lambda model, batch: losses(model(batch["x"]), batch["y"]), model, {"x": batch[0], "y": batch[1]}
+    )
+    assert torch.allclose(found, expected)
+
+
+def test_a_training_loss_that_is_not_finite_is_refused():
+    with pytest.raises(NotFiniteError):
+        training_loss(F.cross_entropy, None, nn.Linear(2, 3), (torch.full((4, 2), float("nan")), CLASSES))

@@ -10,6 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import nn
 
+from heldin import EarlyStopping
 from heldin.errors import BatchesError
 from heldin.probing import Probe
 from heldin.probing.moments import sample_moments
@@ -51,6 +52,16 @@ def test_batches_are_averaged():
 
 def test_dead_coordinates_do_not_count():
     assert EvidenceBased().read(moments([(3.0, 0.0), (1.0, 0.0)])) == pytest.approx(-3.0)
+
+
+def test_an_absolute_loss_leaves_its_bias_out_and_stops_nothing():
+    """Its gradient is 1 for every sample: all signal, and no t statistic."""
+    model = nn.Linear(3, 1)
+    batches = [(torch.randn(16, 3), torch.full((16, 1), -20.0)) for _ in range(3)]
+    stopper = EarlyStopping(model, nn.SmoothL1Loss(), signal="evidence_based", batches=3)
+    for _ in range(8):
+        assert not stopper.step(batches)
+    assert all(math.isfinite(reading.values["evidence_based"]) for reading in stopper.history)
 
 
 def test_no_variance_at_all_is_certainty_and_no_gradient_at_all_is_nothing():

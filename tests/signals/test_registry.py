@@ -3,7 +3,7 @@
 import pytest
 
 import heldin
-from heldin import Cosine, GradientDisparity, NoiseScale
+from heldin import Cosine, GradientDisparity, GradientWeightAlignment, NoiseScale
 from heldin.errors import ArgumentError
 from heldin.rules import Level, Patience, Smoothed
 from heldin.signals import REGISTRY, from_label, labelled
@@ -78,3 +78,41 @@ def test_a_label_can_be_read_back(signal):
 def test_a_label_that_is_none_is_refused(label, word):
     with pytest.raises(ArgumentError, match=word):
         from_label(label)
+
+
+@pytest.mark.parametrize(
+    ("label", "signal"),
+    [
+        ("noise_scale[unbiased=false]", NoiseScale(unbiased=False)),
+        ("gradient_disparity[rescale=none, normalize=True]", GradientDisparity(rescale="none", normalize=True)),
+        ("gwa[head=1]", GradientWeightAlignment(head="1")),
+        ("gwa[beta=2]", GradientWeightAlignment(beta=2)),
+    ],
+    ids=str,
+)
+def test_options_are_read_as_what_they_stand_for(label, signal):
+    assert from_label(label) == signal
+
+
+@pytest.mark.parametrize(
+    ("label", "word"), [("noise_scale[unbiased=no]", "True or False"), ("gwa[beta=large]", "a number")], ids=str
+)
+def test_options_that_are_something_else_are_refused(label, word):
+    with pytest.raises(ArgumentError, match=word):
+        from_label(label)
+
+
+@pytest.mark.parametrize(
+    ("signals", "word"),
+    [
+        (GradientDisparity, r"write GradientDisparity\(\)"),
+        (lambda gram: 1.0, "@heldin.signal"),
+        (None, "None"),
+        ("all", "measure"),
+        (["all"], "measure"),
+    ],
+    ids=["a class", "a function", "nothing", "all", "all in a list"],
+)
+def test_what_is_no_signal_is_refused_with_the_remedy(signals, word):
+    with pytest.raises(ArgumentError, match=word):
+        labelled(signals)

@@ -121,3 +121,61 @@ def test_a_step_that_could_not_be_kept_is_not_remembered(tmp_path, monkeypatch):
     monkeypatch.undo()
     stopper.step(BATCHES)
     assert stopper.history[-1].values["change"] == 2.0
+
+
+def test_a_bare_decorator_and_a_rule_by_name():
+    with pytest.raises(ArgumentError, match="should have a name"):
+        heldin.signal(lambda gram: 1.0)
+    assert largest(rule="patience").rule == heldin.Patience()
+
+
+@pytest.mark.parametrize("value", [None, [1.0, 2.0], torch.ones(2)], ids=["None", "a list", "a vector"])
+def test_a_function_that_returns_no_number_is_named(value):
+    mine = heldin.signal("mine")(lambda gram: value)
+    with pytest.raises(ArgumentError, match="'mine' should return one number"):
+        heldin.measure(slope(), lambda output, target: output.squeeze(1) ** 2, varied(), signals=mine)
+
+
+def varied():
+    return [(torch.randn(4, 1), torch.zeros(4, 1)) for _ in range(2)]
+
+
+def test_one_rule_of_several_does_not_wait_for_the_signal_of_another():
+    values = iter(range(1, 13))
+    rising = heldin.signal("rising", needs=BatchGradients("none"))(lambda gram: float(next(values)))
+    rule = heldin.any_of(rising=heldin.NthRise(2), prediction_variance=heldin.Patience(10))
+    stopper = EarlyStopping(slope(), nn.L1Loss(), signal=[rising, "prediction_variance"], rule=rule, batches=3)
+    for _ in range(12):
+        if stopper.step(BATCHES):
+            break
+    assert (stopper.decision.epoch, stopper.decision.before) == (2, 0)
+
+
+def test_a_late_signal_counts_epochs_from_the_start():
+    model = slope()
+    constant = heldin.signal("constant", needs=BatchGradients("none"))(lambda gram: 1.0)
+    rule = heldin.any_of(constant=heldin.NthRise(3), change=Level(1.0))
+    stopper = EarlyStopping(model, nn.L1Loss(), signal=[constant, Change()], rule=rule, batches=3)
+    assert not stopper.step(BATCHES)  # Change has nothing to compare with
+    assert not stopper.step(BATCHES) or stopper.decision.epoch == 1
+    nn.init.constant_(model.weight, 1.5)
+    assert stopper.step(BATCHES).epoch is not None
+    assert stopper.decision.signal == "change"
+
+
+def test_an_own_class_may_name_its_direction_by_a_word(tmp_path):
+    values = iter([5.0, 4.0, 3.0, 2.0, 3.0])
+
+    @dataclass(frozen=True)
+    class Mine(heldin.signals.Signal):
+        name: ClassVar[str] = "mine"
+        direction: ClassVar[str] = "rises"
+        needs: ClassVar[BatchGradients] = BatchGradients("none")
+
+        def read(self, gram):
+            return next(values)
+
+    stopper = EarlyStopping(slope(), nn.L1Loss(), signal=Mine(), keep="lowest", batches=3)
+    for _ in range(5):
+        stopper.step(BATCHES)
+    assert stopper.restore() == 3

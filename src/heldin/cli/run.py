@@ -81,10 +81,8 @@ def _specs(files: Sequence[Path], given: Mapping[str, Any], seeds: str | None, w
     if seeds is not None and "seed" in changes:
         raise ArgumentError(f"Give --seed or --seeds. Found --seed {changes['seed']} and --seeds {seeds}.")
     folds = changes.pop("folds", None) if "fold" not in changes else None
-    if files:
-        bases = [spec for file in files for spec in specs_from_toml(file, **changes)]
-    else:
-        bases = [spec_from(changes)]
+    listed = [spec for file in files for spec in specs_from_toml(file, **changes)]
+    bases = listed if files else [spec_from(changes)]
     if seeds is not None:
         bases = [spec.with_(seed=seed) for spec in bases for seed in _seeds(seeds)]
     found = []

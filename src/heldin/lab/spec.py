@@ -102,7 +102,7 @@ class RunSpec:
     signals: tuple[str, ...] = DEFAULT_SIGNALS
 
     def __post_init__(self) -> None:
-        if isinstance(self.signals, str):
+        if isinstance(self.signals, str):  # type: ignore[unreachable]
             raise ArgumentError(
                 f"Parameter `signals` should be a list of labels. Found `signals = {self.signals!r}`. "
                 f"Write [{self.signals!r}]."

@@ -197,11 +197,22 @@ def _indices_of_an_epoch(sampler: Any, dataset: object, num: int, generator: tor
     for found in generators_in([own]):
         if isinstance(found, torch.Generator):
             found.set_state(generator.get_state())
+    for held in _nested(own):
+        if hasattr(held, "set_epoch"):  # distributed samplers: what they yield follows from the epoch they were told
+            held.set_epoch(int(torch.randint(2**31, (), generator=generator)))
     try:
         length = len(own)
     except (TypeError, NotImplementedError):  # a BatchSampler has a length only if its sampler does
         length = num
     return list(islice(own, length))
+
+
+def _nested(sampler: Any) -> Iterator[Any]:
+    """A sampler and those it takes its indices from."""
+    yield sampler
+    for name in ("sampler", "batch_sampler"):
+        if getattr(sampler, name, None) is not None:
+            yield from _nested(getattr(sampler, name))
 
 
 def _own_samplers(samplers: tuple[Any, ...], dataset: object) -> tuple[Any, ...]:

@@ -48,6 +48,25 @@ def sample_losses_from(
     return functools.partial(_from_pair, unreduced(loss_fn), _ignored_index(loss_fn), check)
 
 
+def training_loss(
+    loss_fn: LossFunction | None, sample_losses: SampleLosses | None, model: nn.Module, batch: Any
+) -> Tensor:
+    """The one number that training differentiates: with the reduction and the class weights of the user's own loss.
+
+    Where there are only losses of single samples it is their mean.
+    """
+    if loss_fn is None or not isinstance(batch, (tuple, list)) or len(batch) != 2:
+        return sample_losses_from(loss_fn, sample_losses)(model, batch).mean()
+    inputs, target = batch
+    output = model(inputs)
+    _check_lengths(output, target)
+    losses = loss_fn(output, target)
+    _check_broadcast(losses, output, target)
+    if not isinstance(losses, Tensor) or losses.ndim == 0:
+        return _one_a_sample(losses.reshape(1) if isinstance(losses, Tensor) else losses, None, None, True).sum()
+    return _one_a_sample(losses, None, None, True).mean()
+
+
 def unreduced(loss_fn: LossFunction | None) -> LossFunction:
     """`loss_fn` without its reduction: a copy of a module, or the function told so; the original is not changed."""
     if isinstance(loss_fn, type):

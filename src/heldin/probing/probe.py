@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from heldin.errors import ArgumentError, BatchesError, HeldinWarning, require_choice
 from heldin.probing.backward import gradient
 from heldin.probing.batches import listed, moved
-from heldin.probing.losses import LossFunction, SampleLosses, sample_losses_from
+from heldin.probing.losses import LossFunction, SampleLosses, sample_losses_from, training_loss
 from heldin.probing.randomness import own_randomness
 from heldin.probing.rescaling import DIFFERENTIATED, DIVIDED, divisor, pooled_std, unusable, weights
 from heldin.probing.trace import plain_execution, untouched
@@ -107,6 +107,10 @@ class Probe:
         if check:
             return self._losses(self.model, batch)
         return sample_losses_from(self.loss_fn, self.sample_losses, check=False)(self.model, batch)
+
+    def training_loss(self, batch: Any) -> Tensor:
+        """The number training differentiates, inside a session: the user's own loss, with its own reduction."""
+        return training_loss(self.loss_fn, self.sample_losses, self.model, batch)
 
     def listed(self, batches: Iterable[Any], name: str = "batches") -> list[Any]:
         """Batches handed over as they are to be used; a loader is read through a twin."""

@@ -31,18 +31,16 @@ class Totals:
 
     def add(self, num_samples: int, signal: Tensor, centred: Tensor, square: Tensor) -> None:
         """Add coordinates: n mean^2, sum of squares about the mean, sum of squares. Overwrites the first two."""
-        num_live = int(torch.count_nonzero(square))
-        certain = centred > (NO_VARIANCE * (num_samples - 1) / num_samples) * square
-        self.num_live += num_live
+        varies = centred > (NO_VARIANCE * (num_samples - 1) / num_samples) * square
+        self.num_live += int(torch.count_nonzero(varies))
         self.mean_sq += float(signal.sum()) / num_samples
         self.variance += float(centred.sum()) / (num_samples - 1)
         self.norm_sq_sum += float(square.sum())
-        if int(torch.count_nonzero(certain)) < num_live:  # some coordinate has a mean and no variance
-            self.t_sq_sum = math.inf if math.isfinite(self.norm_sq_sum) else math.nan
-        else:
-            # Where it is not certain every gradient is 0: 0 / inf leaves the coordinate out.
-            ratio = signal.div_(centred.masked_fill_(~certain, math.inf))
+        if math.isfinite(self.norm_sq_sum):
+            ratio = signal.div_(centred.masked_fill_(~varies, math.inf))  # x / inf leaves the coordinate out
             self.t_sq_sum += float(ratio.sum()) * (num_samples - 1)
+        else:
+            self.t_sq_sum = math.nan
 
     def moments(self, num_samples: int, num_parameters: int) -> Moments:
         """All of it, once every parameter has been added."""

@@ -39,7 +39,7 @@ def stepped_outputs(
 ) -> Tensor:
     """The outputs after one step of the optimizer on each batch alone -> (s, n, ...) on the CPU.
 
-    A step is taken in the probe's mode, on the mean of the batch's losses; the outputs are those for the first
+    A step is taken in the probe's mode, on the loss as training reduces it; the outputs are those for the first
     `num_inputs` samples of all the batches, in evaluation mode.
 
     Args:
@@ -83,8 +83,13 @@ def random_label_step(
         twin, on_device = _Twin(probe, checked), moved(relabelled, devices)
         before = twin.step(on_device)
         with torch.no_grad():
-            after = twin.run(partial(probe.losses, on_device, check=False)).mean()
+            after = twin.run(partial(_loss_without_graph, probe, on_device))
     return before, float(after)
+
+
+def _loss_without_graph(probe: Probe, batch: Any) -> Tensor:
+    with torch.enable_grad():  # the checks of a loss look for its graph
+        return probe.training_loss(batch).detach()
 
 
 class _Twin(nn.Module):
@@ -129,8 +134,8 @@ class _Twin(nn.Module):
 
     @torch.enable_grad()
     def _differentiate(self, batch: Any) -> Tensor:
-        """The mean loss; its gradient is left in `.grad` of the copies, as `backward` would leave it."""
-        loss = self.probe.losses(batch).mean()
+        """Training's loss; its gradient is left in `.grad` of the copies, as `backward` would leave it."""
+        loss = self.probe.training_loss(batch)
         gradients = torch.autograd.grad(loss, self.moving, allow_unused=True)
         if all(gradient is None for gradient in gradients):
             raise LossError(

@@ -44,7 +44,7 @@ class Combined(Rule):
 
     def _judge(self, state: State, epoch: int, value: Value) -> tuple[State, Verdict]:
         steps = [
-            rule.step(child, value if name is None and rule.names else _pick(value, name))
+            _stepped(rule, child, epoch, value if name is None and rule.names else _pick(value, name))
             for (name, rule), child in zip(self.rules, state["children"], strict=True)
         ]
         decisions = [decision for _, decision in steps]
@@ -125,7 +125,19 @@ def all_of(*rules: Rule, **named: Rule) -> AllOf:
     return AllOf((*((None, rule) for rule in rules), *named.items()))
 
 
-def _pick(value: Value, name: str | None) -> float:
+def _stepped(rule: Rule, state: State, epoch: int, value: Value | None) -> tuple[State, Decision]:
+    """One step of a child; one whose signal has no value yet waits, and counts from its first value on."""
+    if value is None:
+        return state, Decision(False, before=epoch, why="has nothing to compare with yet")
+    late = epoch - state["seen"]
+    state, decision = rule.step(state, value)
+    if not late:
+        return state, decision
+    before = None if decision.before is None else decision.before + late
+    return state, replace(decision, before=before, epoch=None if decision.epoch is None else decision.epoch + late)
+
+
+def _pick(value: Value, name: str | None) -> float | None:
     if name is None:
         return first_value(value)
     if not isinstance(value, Mapping) or name not in value:
@@ -135,7 +147,8 @@ def _pick(value: Value, name: str | None) -> float:
             + near_match(name, known)
             + " Watch it too: EarlyStopping(..., signal=[...])."
         )
-    return float(value[name])
+    found = value[name]
+    return None if found is None else float(found)
 
 
 def _direction(directions: Directions, name: str | None) -> Direction:

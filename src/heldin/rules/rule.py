@@ -21,7 +21,7 @@ from heldin.errors import ArgumentError, require_choice
 from heldin.types import Decision, Direction, StopReason
 
 State: TypeAlias = dict[str, Any]
-Value: TypeAlias = "float | Mapping[str, float]"
+Value: TypeAlias = "float | Mapping[str, float | None]"  # None: a signal that has no value yet
 Directions: TypeAlias = "Direction | Mapping[str, Direction]"
 
 DEFAULT_PATIENCE = 5
@@ -146,7 +146,10 @@ def single_value(value: Value) -> float:
 
 
 def first_value(value: Value) -> float:
-    """The value of the signal that comes first: the deciding one."""
-    if isinstance(value, Mapping) and not value:
+    """The value of the signal that comes first, the deciding one; of the first that has one."""
+    if not isinstance(value, Mapping):
+        return float(value)
+    known = [number for number in value.values() if number is not None]
+    if not known:
         raise ArgumentError("A rule should be given at least one value. Found an empty mapping.")
-    return float(next(iter(value.values())) if isinstance(value, Mapping) else value)
+    return float(known[0])

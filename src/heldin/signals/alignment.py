@@ -43,7 +43,8 @@ class InnerProduct(_Alignment):
     """Mean inner product of the gradients of s batches.
 
     Formula (section 6 of the paper):
-        the mean of <g_i, g_j> over pairs i < j: an unbiased estimate of the squared norm of the full gradient.
+        the mean of <g_i, g_j> over pairs i < j, gradients of plain losses, not re-scaled: an unbiased estimate of the
+        squared norm of the full gradient.
     Shapes:
         gradients (s, d) -> one number.
     Cost:
@@ -75,7 +76,7 @@ class Sign(_Alignment):
     """Mean sign of the inner products of the gradients of s batches.
 
     Formula (section 6 of the paper):
-        the mean of sign(<g_i, g_j>) over pairs i < j, with sign(0) = 0.
+        the mean of sign(<g_i, g_j>) over pairs i < j, with sign(0) = 0; gradients of plain losses, not re-scaled.
     Shapes:
         gradients (s, d) -> one number in -1 .. 1.
     Cost:
@@ -108,7 +109,8 @@ class Cosine(_Alignment):
     """Mean cosine between the gradients of s batches.
 
     Formula (section 6 of the paper):
-        the mean of <g_i, g_j> / (||g_i|| ||g_j||) over pairs i < j; 0 for a pair with a gradient that is zero.
+        the mean of <g_i, g_j> / (||g_i|| ||g_j||) over pairs i < j, gradients of plain losses, not re-scaled; 0 for a
+        pair with a gradient that is zero.
     Shapes:
         gradients (s, d) -> one number in -1 .. 1.
     Cost:

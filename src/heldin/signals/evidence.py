@@ -21,8 +21,8 @@ class EvidenceBased(Signal):
 
     Formula:
         EB = 1 - n / d * sum over coordinates k of mean_k^2 / var_k, over the gradients of the n samples of a batch, the
-        variance with ddof 1; then the mean over batches. Coordinates in which every gradient is 0 (dead units) do not
-        count; no epsilon is added to a variance.
+        variance with ddof 1; then the mean over batches. Coordinates in which all gradients are equal have no t: dead
+        units, biases under an absolute loss. They do not count; no epsilon is added to a variance.
     Shapes:
         gradients of samples (n, d), s times -> one number.
     Cost:
@@ -31,7 +31,7 @@ class EvidenceBased(Signal):
     Misleads when:
         batches are small: with no signal at all the mean of t^2 is (n - 1) / (n - 3), so EB is below 0 on pure noise
         (by 0.016 at n = 128, by 1 at n = 5; see `bias_correct`); a few coordinates vary hardly at all and outweigh all
-        others (one with no variance makes it -inf). It says the same as `gsnr`: EB = 1 - (n - 1) GSNR, batch by batch.
+        others. It says the same as `gsnr`: EB = 1 - (n - 1) GSNR, batch by batch.
     Reference:
         Mahsereci, Balles, Lassner, Hennig, "Early Stopping without a Validation Set", 2017. They stop at EB > 0.
 
@@ -79,5 +79,7 @@ class EvidenceBased(Signal):
 
 
 def mean_t_sq(batch: Moments) -> float:
-    """The mean of t^2 over the coordinates in which some sample has a gradient; NaN where there is none."""
-    return batch.t_sq_sum / batch.num_live if batch.num_live else math.nan
+    """The mean of t^2 over the coordinates that vary; where none does, infinite, or NaN without any gradient."""
+    if batch.num_live:
+        return batch.t_sq_sum / batch.num_live
+    return math.inf if batch.mean_sq > 0.0 else math.nan

@@ -19,7 +19,8 @@ class GradientConfusion(Signal):
     """The worst disagreement between the gradients of two batches.
 
     Formula:
-        - min over pairs i < j of cos(g_i, g_j), or of <g_i, g_j>. Negative where no two batches are in conflict.
+        - min over pairs i < j of cos(g_i, g_j), or of <g_i, g_j>, gradients of plain losses, not re-scaled. Negative
+        where no two batches are in conflict.
     Shapes:
         gradients (s, d) -> one number, in -1 .. 1 for the cosine.
     Cost:

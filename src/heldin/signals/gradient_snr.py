@@ -20,14 +20,14 @@ class GradientSNR(Signal):
 
     Formula:
         GSNR = 1 / d * sum over coordinates k of mean_k^2 / var_k, over the gradients of the n samples of a batch, the
-        variance with ddof 0; then the mean over batches. Coordinates in which every gradient is 0 do not count.
+        variance with ddof 0; then the mean over batches. Coordinates in which all gradients are equal do not count.
     Shapes:
         gradients of samples (n, d), s times -> one number.
     Cost:
         that of `evidence_based`, and nothing beside it: both are read from the same sums. In evaluation mode.
     Misleads when:
-        a few coordinates vary hardly at all: they outweigh all others (see `ratio_of_sums`); one with no variance makes
-        it infinite. It says the same as `evidence_based`: EB = 1 - (n - 1) GSNR, batch by batch.
+        a few coordinates vary hardly at all: they outweigh all others (see `ratio_of_sums`). It says the
+        same as `evidence_based`: EB = 1 - (n - 1) GSNR, batch by batch.
     Reference:
         Liu, Jiang, Bai, Chen, Wang, "Understanding Why Neural Networks Generalize Well Through GSNR of Parameters",
         ICLR 2020. No stopping rule.

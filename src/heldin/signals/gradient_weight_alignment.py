@@ -34,7 +34,7 @@ class GradientWeightAlignment(Signal):
     Shapes:
         gamma (n,) -> one number.
     Cost:
-        s forward passes, no backward pass.
+        s forward passes, no backward pass; in the mode of the probe, which is that of training by default.
     Misleads when:
         the excess kurtosis comes near -beta (the value explodes); the head is not linear or the loss not cross entropy;
         a pre-trained network is fine-tuned (it falls first: wait for the minimum); weight decay alone moves the

@@ -20,14 +20,15 @@ class NoiseScale(Signal):
 
     Formula:
         m Var / |G|^2, where Var is the variance of the gradients of s batches of m samples, summed over coordinates,
-        and |G|^2 the mean of <g_i, g_j> over pairs: unbiased estimates both.
+        and |G|^2 the mean of <g_i, g_j> over pairs: unbiased estimates both, of plain losses, not re-scaled.
     Shapes:
         gradients (s, d) -> one number.
     Cost:
         s forward and backward passes; memory s * d.
     Misleads when:
         it is taken for overfitting: it rises through all of training, since the gradient shrinks and its noise does
-        not. With little signal the estimate of |G|^2 is not positive, and the reading is infinite.
+        not. With little signal the estimate of |G|^2 is not positive and the reading infinite; five of these
+        in a row end a training with reason NOT_FINITE, so to stop by it take `unbiased=False`.
     Reference:
         McCandlish, Kaplan, Amodei et al., "An Empirical Model of Large-Batch Training", 2018. No stopping rule.
 

@@ -103,14 +103,14 @@ def noise_scale(G: Tensor, unbiased: bool) -> float:
 
 
 def evidence_based(G: Tensor) -> float:
-    """One minus the mean of n mean^2 / variance (ddof 1), over the columns that are not all zero."""
-    live = G.double()[:, (G != 0).any(0)]
+    """One minus the mean of n mean^2 / variance (ddof 1), over the columns that are not all equal."""
+    live = G.double()[:, (G[0] != G).any(0)]
     return 1.0 - float((len(live) * live.mean(0) ** 2 / live.var(0)).mean())
 
 
 def gsnr(G: Tensor, ratio_of_sums: bool = False) -> float:
-    """Mean of mean^2 / variance (ddof 0), over the columns that are not all zero; or sum over sum."""
-    live = G.double()[:, (G != 0).any(0)]
+    """Mean of mean^2 / variance (ddof 0), over the columns that are not all equal; or sum over sum, over all."""
+    live = G.double() if ratio_of_sums else G.double()[:, (G[0] != G).any(0)]
     above, below = live.mean(0) ** 2, live.var(0, correction=0)
     return float(above.sum() / below.sum() if ratio_of_sums else (above / below).mean())
 

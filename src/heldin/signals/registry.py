@@ -21,9 +21,24 @@ def register(signal: AnySignal) -> AnySignal:
     return signal
 
 
-def as_signal(signal: Signal | str) -> Signal:
+def as_signal(signal: Any) -> Signal:
     """The signal itself, or the one of that label: a name, with options in brackets where they are not the default."""
-    return signal if isinstance(signal, Signal) else from_label(signal)
+    if isinstance(signal, Signal):
+        return signal
+    if isinstance(signal, type) and issubclass(signal, Signal):
+        raise ArgumentError(
+            f"A signal should be an object. Found the class {signal.__name__}: write {signal.__name__}()."
+        )
+    if callable(signal):
+        raise ArgumentError(
+            f"A signal should be an object or a name. Found the function {getattr(signal, '__name__', signal)!r}. "
+            'Make it one: @heldin.signal("its_name") above it.'
+        )
+    if signal == "all":
+        raise ArgumentError(
+            "'all' stands for every signal in heldin.measure(..., signals=\"all\") alone. Name those to watch."
+        )
+    return from_label(signal)
 
 
 def from_label(label: str) -> Signal:
@@ -37,29 +52,36 @@ def from_label(label: str) -> Signal:
     kind = REGISTRY[name]
     if not bracket:
         return kind()
-    known = {field.name: field for field in fields(kind)}
-    given = dict(part.partition("=")[::2] for part in options.removesuffix("]").split(","))
+    known = {field.name: field.default for field in fields(kind)}
+    parts = [part.partition("=") for part in options.removesuffix("]").split(",")]
+    given = {option.strip(): text.strip() for option, _, text in parts}
     for option in given:
         if option not in known:
             raise ArgumentError(
                 f"The signal {name!r} has the options {', '.join(known) or 'none'}. Found {option!r} in {label!r}."
                 + near_match(option, known)
             )
-    return kind(**{option: _literal(text) for option, text in given.items()})
+    return kind(**{option: _value(label, option, text, known[option]) for option, text in given.items()})
 
 
-def _literal(text: str) -> Any:
-    """A number, a truth value or None where the text is one, else the text itself."""
-    try:
-        return ast.literal_eval(text)
-    except (SyntaxError, ValueError):
-        return text
+def _value(label: str, option: str, text: str, default: Any) -> Any:
+    """The text of an option as what its default is: a truth value, a number, or a word."""
+    if isinstance(default, bool):
+        if text.lower() not in ("true", "false"):
+            raise ArgumentError(f"The option {option!r} should be True or False. Found {text!r} in {label!r}.")
+        return text.lower() == "true"
+    if isinstance(default, (int, float)):
+        try:
+            return ast.literal_eval(text)
+        except (SyntaxError, ValueError) as error:
+            raise ArgumentError(f"The option {option!r} should be a number. Found {text!r} in {label!r}.") from error
+    return None if text == "None" and default is None else text.strip("'\"")
 
 
 def labelled(signals: Any) -> dict[str, Signal]:
     """Signals by the name their results carry: the plain one where it is unique, else with the options in it."""
-    listed = [signals] if isinstance(signals, (str, Signal)) else list(signals)
-    known = [as_signal(signal) for signal in listed]
+    single = isinstance(signals, (str, Signal, type)) or callable(signals) or signals is None
+    known = [as_signal(signal) for signal in ([signals] if single else list(signals))]
     if not known:
         raise ArgumentError("At least one signal should be given. Found an empty list.")
     names = [signal.name for signal in known]

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from heldin.errors import ArgumentError, require_choice
 from heldin.needs import BatchGradients, Need
-from heldin.rules import NthRise, Rule
+from heldin.rules import NthRise, Rule, as_rule
 from heldin.types import Direction
 
 Memory: TypeAlias = dict[str, Any]
@@ -93,7 +93,7 @@ def signal(
     *,
     direction: Direction | str = Direction.RISES,
     needs: Need | None = None,
-    rule: Rule | None = None,
+    rule: Rule | str | None = None,
 ) -> Callable[[Callable[[Any], float]], Signal]:
     """Make a signal of a function: it is given what `needs` names, and returns one number.
 
@@ -117,18 +117,27 @@ def signal(
         >>> round(found["largest_distance"], 4)
         3.0
     """
+    if not isinstance(name, str):
+        raise ArgumentError(f'A signal should have a name: @heldin.signal("its_name"). Found {name!r}.')
     require_choice("direction", direction, [known.value for known in Direction])
     need = BatchGradients() if needs is None else needs
     if not isinstance(need, Need):
         raise ArgumentError(f"Parameter `needs` should be one of those in heldin.needs. Found {needs!r}.")
 
     def made(function: Callable[[Any], float]) -> Signal:
+        def read(self: Signal, found: Any) -> float:
+            value = function(found)
+            try:
+                return float(value)
+            except (TypeError, ValueError, RuntimeError) as error:
+                raise ArgumentError(f"The signal {name!r} should return one number. Found {value!r}.") from error
+
         body = {
             "name": name,
             "direction": Direction(direction),
-            "rule": rule or Signal.rule,
+            "rule": Signal.rule if rule is None else as_rule(rule),
             "needs": property(lambda self: need),
-            "read": lambda self, found: float(function(found)),
+            "read": read,
             "__doc__": function.__doc__,
         }
         return type(function.__name__, (Signal,), body)()  # type: ignore[no-any-return]
