@@ -60,7 +60,8 @@ def index() -> str:
         "",
         "`heldin.list_signals()` prints this table. Cost is in forward and backward passes over one batch, s being the",
         "number of batches; where several signals are measured together, what they share is computed once. Signals of",
-        "one family tell much the same: they are no independent witnesses.",
+        "one family tell much the same: they are no independent witnesses. In a terminal `heldin signals NAME`, or",
+        "`help(heldin.GradientDisparity)`, shows a signal's card.",
         "",
     ]
     rows = list(heldin.list_signals())
