@@ -31,7 +31,7 @@ from heldin.lab.training import run
 
 RESULTS = Path(__file__).parent / "results" / "lab.json"
 ALEXNET = RunSpec(model="alexnet", num_samples=2000, epochs=4)
-MLP = RunSpec(num_samples=2000, epochs=40)
+MLP = RunSpec(num_samples=2000, epochs=12)
 
 
 def main() -> None:

@@ -1,0 +1,48 @@
+"""CIFAR with fewer test images, for the laptop profile: an epoch of a small training set is mostly its evaluation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy
+
+from heldin.lab.data import load
+from heldin.lab.data.root import data_root
+
+NUM_TRAIN, NUM_TEST = 12_800, 2_000
+CIFAR10, CIFAR100 = "npz:cifar10-2k", "npz:cifar100-2k"
+WHOLE = {CIFAR10: "cifar10", CIFAR100: "cifar100"}
+
+
+def prepared(folder: Path, root: Path | str | None = None) -> Path:
+    """A data folder with all that the data root has, and the two cut datasets, made where they are missing."""
+    folder.mkdir(parents=True, exist_ok=True)
+    source = data_root(root).resolve()
+    for place in sorted(source.iterdir()) if source.is_dir() else []:
+        link = folder / place.name
+        if not link.exists():
+            link.unlink(missing_ok=True)
+            link.symlink_to(place)
+    for name, whole in WHOLE.items():
+        file = folder / f"{name.removeprefix('npz:')}.npz"
+        if not file.exists():
+            _cut(whole, file, source)
+    return folder
+
+
+def _cut(whole: str, file: Path, root: Path) -> None:
+    """The first training and the first test images, as bytes."""
+    arrays = load(whole, root)
+    parts = {
+        "x_train": _bytes(arrays.x_train[:NUM_TRAIN]),
+        "y_train": arrays.y_train[:NUM_TRAIN].numpy().astype(numpy.uint8),
+        "x_test": _bytes(arrays.x_test[:NUM_TEST]),
+        "y_test": arrays.y_test[:NUM_TEST].numpy().astype(numpy.uint8),
+    }
+    beside = file.with_suffix(".new.npz")
+    numpy.savez_compressed(beside, **parts)
+    beside.replace(file)
+
+
+def _bytes(images: object) -> numpy.ndarray:
+    return (images * 255.0).round().numpy().astype(numpy.uint8)

@@ -1,0 +1,42 @@
+"""What the tables of disparity against k-fold cross-validation share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from heldin.lab.figures import CurvesDisplay
+from heldin.lab.reproducing import Built, Runs
+from paper.making import Numbers, difference, group_of, stop_numbers, stop_table, stops
+from paper.settings import DISPARITY, Setting
+
+METRICS = ("loss", "accuracy", "top5")
+
+
+def compared(runs: Runs, settings: Sequence[Setting]) -> Built:
+    """Tables of the ways of stopping, and our numbers for them; by how much disparity is ahead, seed by seed."""
+    tables, numbers = {}, {}
+    for setting in settings:
+        group = group_of(runs, setting)
+        if group is None or not group.full:
+            continue
+        ways = stops(setting, runs.profile)
+        tables[setting.key] = stop_table(setting, group, ways)
+        numbers.update(stop_numbers(group, setting.key, ways, METRICS))
+        for other in ("cv", "cv_plus"):
+            for metric in METRICS[:2]:
+                ahead: Numbers = {f"{setting.key}.gd-{other}.{metric}": difference(group, ways["gd"], ways[other], metric)}
+                numbers.update({key: value for key, value in ahead.items() if value})
+    return Built(tables=tables, numbers=numbers)
+
+
+def drawn(runs: Runs, settings: Sequence[Setting]) -> Built:
+    """For each setting the validation loss of the folds and the disparity of the whole, with test losses and bars."""
+    figures = {}
+    for setting in settings:
+        group = group_of(runs, setting)
+        if group is not None and group.folded:
+            figures[f"{setting.key}-cv"] = CurvesDisplay(group.folded, "val_loss", ("test_loss", "val_loss"))
+        if group is not None and group.full:
+            metrics = ("test_loss", "generalization_loss")
+            figures[f"{setting.key}-gd"] = CurvesDisplay(group.full, DISPARITY, metrics)
+    return Built(figures=figures, numbers=compared(runs, settings).numbers)

@@ -1,0 +1,475 @@
+"""The settings of the paper's experiments, each said once, at two sizes.
+
+`paper` is the setting as the paper has it: full width, all the samples, 5 seeds. What the paper leaves open stands here
+too: horizons (its code's default is 500 epochs), the learning rates of optimizers other than SGD (torch's own).
+`laptop` asks the same question at a size two cores finish. It was fixed by the seconds an epoch takes, before any
+outcome was seen, and differs in these ways throughout:
+
+- narrower networks (`scale`), fewer samples where the paper takes an entire dataset or 12.8 k of it, 25 epochs on CIFAR;
+- CIFAR's first 2,000 test images in place of 10,000 (`paper.data`), MNIST's 5,000 images of `mnist5k`, 1,000 of them for
+  testing;
+- AlexNet on MNIST in batches of 32, as the paper's own limited MNIST setting has them: without BatchNorm a network a
+  quarter as wide learns four times as slowly, and needs the steps;
+- 3 seeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from heldin.lab.grouping import setting_of
+from heldin.lab.spec import RunSpec
+from paper.data import CIFAR10, CIFAR100
+
+PROFILES = ("laptop", "paper")
+SEEDS = {"laptop": (0, 1, 2), "paper": (0, 1, 2, 3, 4)}
+
+DISPARITY = "gradient_disparity"
+WATCHED = (
+    "gradient_disparity",
+    "gradient_disparity@fixed",
+    "gradient_disparity[rescale=std_detached]",
+    "gradient_disparity[rescale=none]",
+    "gradient_variance",
+    "inner_product",
+    "sign",
+    "cosine",
+    "label_wave",
+)
+"""What runs on all the data measure: two backward passes a batch give them all."""
+
+RIVALS = (*WATCHED, "evidence_based", "gsnr", "class_alignment", "optimization_variance", "gwa")
+"""All that table RW compares, and later signals."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting at both sizes.
+
+    Attributes:
+        key: its name among the claims.
+        title: as the paper calls it.
+        laptop: the spec at the size for two cores; seed, fold and signals are set by `full` and `folded`. None where it
+            is not run there.
+        paper: the spec as in the paper; None where the paper has no such size.
+        folds: into how many folds the data is cut, by profile; none where no cross-validation is compared.
+        signals: what runs on all the data measure.
+        seconds: of an epoch of the laptop's size, of a run on all the data and of one that leaves a fold out, as found
+            on one core beside other work.
+    """
+
+    key: str
+    title: str
+    laptop: RunSpec | None
+    paper: RunSpec | None
+    folds: dict[str, int] = field(default_factory=dict)
+    signals: tuple[str, ...] = WATCHED
+    seconds: tuple[float, float] = (1.0, 1.0)
+
+    def base(self, profile: str) -> RunSpec | None:
+        """The spec of a profile, with seed 0; None where it has none."""
+        return self.laptop if profile == "laptop" else self.paper
+
+    def full(self, profile: str, seeds: Sequence[int] | None = None) -> list[RunSpec]:
+        """The runs on all the data."""
+        base, chosen = self.base(profile), SEEDS[profile] if seeds is None else seeds
+        return [] if base is None else [base.with_(seed=seed, signals=self.signals) for seed in chosen]
+
+    def folded(self, profile: str, seeds: Sequence[int] | None = None) -> list[RunSpec]:
+        """The runs that leave out one fold each: they are validated, and measure no signals."""
+        base, chosen = self.base(profile), SEEDS[profile] if seeds is None else seeds
+        if base is None or profile not in self.folds:
+            return []
+        num, bare = self.folds[profile], base.with_(signals=())
+        return [bare.with_(seed=seed, fold=fold, folds=num) for seed in chosen for fold in range(num)]
+
+    def specs(self, profile: str, seeds: Sequence[int] | None = None) -> list[RunSpec]:
+        """All of them, the whole of a seed before the next one."""
+        chosen = SEEDS[profile] if seeds is None else seeds
+        return [spec for seed in chosen for spec in (*self.full(profile, [seed]), *self.folded(profile, [seed]))]
+
+
+FIVE = {"laptop": 5, "paper": 5}
+TEN = {"laptop": 10, "paper": 10}
+
+_MNIST = RunSpec(dataset="mnist", model="alexnet", init="he_normal", epochs=200)
+_DIGITS = RunSpec(
+    dataset="mnist5k", num_samples=2000, model="alexnet", scale=0.25, init="he_normal", batch_size=32, epochs=50
+)
+_SMALL = RunSpec(num_samples=1280, epochs=25)
+
+LIMITED_CIFAR100 = Setting(
+    "c100_r34",
+    "CIFAR-100, ResNet-34, limited",
+    _SMALL.with_(dataset=CIFAR100, model="resnet34", scale=0.0625, init="xavier_uniform"),
+    RunSpec(dataset="cifar100", num_samples=1280, model="resnet34", init="xavier_uniform", epochs=500),
+    FIVE,
+    seconds=(5.4, 2.5),
+)
+LIMITED_CIFAR10 = Setting(
+    "c10_vgg13",
+    "CIFAR-10, VGG-13, limited",
+    _SMALL.with_(dataset=CIFAR10, model="vgg13", scale=0.125, init="he_normal"),
+    RunSpec(dataset="cifar10", num_samples=1280, model="vgg13", init="he_normal", epochs=200),
+    FIVE,
+    seconds=(3.0, 1.5),
+)
+LIMITED_MNIST = Setting(
+    "mnist_alexnet",
+    "MNIST, AlexNet, limited",
+    _DIGITS.with_(num_samples=256, epochs=120),
+    _MNIST.with_(num_samples=256, batch_size=32),
+    FIVE,
+    seconds=(0.47, 0.23),
+)
+NOISY_CIFAR100_18 = Setting(
+    "c100_r18_noisy",
+    "CIFAR-100, ResNet-18, noisy",
+    _SMALL.with_(dataset=CIFAR100, model="resnet18", scale=0.0625, init="xavier_uniform", label_noise=0.5),
+    RunSpec(
+        dataset="cifar100", num_samples=1280, model="resnet18", init="xavier_uniform", label_noise=0.5, epochs=200
+    ),
+    TEN,
+    seconds=(2.9, 1.45),
+)
+NOISY_CIFAR100_34 = Setting(
+    "c100_r34_noisy",
+    "CIFAR-100, ResNet-34, noisy",
+    _SMALL.with_(dataset=CIFAR100, model="resnet34", scale=0.0625, init="he_normal", label_noise=0.5),
+    RunSpec(dataset="cifar100", model="resnet34", init="he_normal", label_noise=0.5, epochs=100),
+    {"laptop": 5, "paper": 10},
+    seconds=(5.4, 2.5),
+)
+NOISY_CIFAR10 = Setting(
+    "c10_vgg13_noisy",
+    "CIFAR-10, VGG-13, noisy",
+    _SMALL.with_(dataset=CIFAR10, model="vgg13", scale=0.125, init="he_normal", label_noise=0.5),
+    RunSpec(dataset="cifar10", model="vgg13", init="he_normal", label_noise=0.5, epochs=100),
+    TEN,
+    seconds=(3.0, 1.6),
+)
+NOISY_MNIST = Setting(
+    "mnist_alexnet_noisy",
+    "MNIST, AlexNet, noisy",
+    _DIGITS.with_(label_noise=0.5),
+    _MNIST.with_(label_noise=0.5, epochs=100),
+    TEN,
+    RIVALS,
+    seconds=(2.3, 1.0),
+)
+LIMITED = (LIMITED_CIFAR100, LIMITED_CIFAR10, LIMITED_MNIST)
+NOISY = (NOISY_CIFAR100_18, NOISY_CIFAR100_34, NOISY_CIFAR10, NOISY_MNIST)
+SEVEN = (*LIMITED, *NOISY)
+"""Set1 to Set7 of the paper's comparison with k-fold cross-validation."""
+
+RIVALS_MNIST = Setting(
+    "rw_a",
+    "MNIST, AlexNet",
+    _DIGITS,
+    _MNIST.with_(num_samples=12800, until_loss=0.01),
+    FIVE,
+    RIVALS,
+    seconds=(2.3, 0.9),
+)
+RIVALS_MNIST_NOISY = Setting(
+    "rw_b",
+    "MNIST, AlexNet, 50 % random",
+    NOISY_MNIST.laptop,  # the very runs of the comparison with k-fold, and its ten folds
+    _MNIST.with_(num_samples=12800, label_noise=0.5, until_loss=0.01),
+    {"laptop": 10, "paper": 5},
+    RIVALS,
+    seconds=NOISY_MNIST.seconds,
+)
+_RESNET = RunSpec(
+    dataset="cifar10", num_samples=12800, model="resnet18", init="xavier_uniform", epochs=200, until_loss=0.01
+)
+_NARROW_RESNET = _SMALL.with_(
+    dataset=CIFAR10, model="resnet18", scale=0.0625, init="xavier_uniform", until_loss=0.01
+)
+RIVALS_CIFAR10 = Setting(
+    "rw_c", "CIFAR-10, ResNet-18", _NARROW_RESNET, _RESNET, FIVE, RIVALS, seconds=(12.0, 1.35)
+)
+RIVALS_CIFAR10_NOISY = Setting(
+    "rw_d",
+    "CIFAR-10, ResNet-18, 50 % random",
+    _NARROW_RESNET.with_(label_noise=0.5),
+    _RESNET.with_(label_noise=0.5),
+    FIVE,
+    RIVALS,
+    seconds=(12.0, 1.35),
+)
+RELATED = (RIVALS_MNIST, RIVALS_MNIST_NOISY, RIVALS_CIFAR10, RIVALS_CIFAR10_NOISY)
+"""Settings (a) to (d) of table RW."""
+
+
+def _one(key: str, title: str, laptop: RunSpec | None, paper: RunSpec, seconds: float, **more: object) -> Setting:
+    """A setting without folds."""
+    return Setting(key, title, laptop, paper, seconds=(seconds, 0.0), **more)
+
+
+def _at(profile: str, setting: Setting) -> Setting:
+    """The runs on all the data of a setting, as a point of a series, at one of its two sizes."""
+    return replace(setting, **{"paper" if profile == "laptop" else "laptop": None}, folds={})
+
+
+LEVELS = (0.0, 0.25, 0.5, 0.75, 1.0)
+
+
+def _noise(key: str, title: str, laptop: RunSpec, paper: RunSpec, seconds: float) -> dict[float, Setting]:
+    """A setting at every level of label noise."""
+    return {
+        level: _one(
+            f"{key}_{level:.0%}",
+            f"{title}, {level:.0%} random",
+            laptop.with_(label_noise=level),
+            paper.with_(label_noise=level),
+            seconds,
+        )
+        for level in LEVELS
+    }
+
+
+NOISE_MNIST = {
+    **_noise("mnist_noise", "MNIST, AlexNet", _DIGITS, _MNIST.with_(num_samples=12800, until_loss=0.01), 1.2),
+    0.0: RIVALS_MNIST,
+    0.5: RIVALS_MNIST_NOISY,
+}
+NOISE_CIFAR10 = {
+    **_noise("c10_noise", "CIFAR-10, ResNet-18", _NARROW_RESNET, _RESNET, 2.9),
+    0.0: RIVALS_CIFAR10,
+    0.5: RIVALS_CIFAR10_NOISY,
+}
+NOISE_FC_MNIST = _noise(
+    "fc_mnist",
+    "MNIST, fully connected",
+    RunSpec(dataset="mnist5k", init="he_normal", epochs=80),
+    RunSpec(dataset="mnist", init="he_normal", epochs=500),
+    1.1,
+)
+NOISE_FC_CIFAR10 = _noise(
+    "fc_cifar10",
+    "CIFAR-10, fully connected",
+    RunSpec(dataset=CIFAR10, num_samples=2560, init="xavier_uniform", epochs=60),
+    RunSpec(dataset="cifar10", init="xavier_uniform", epochs=500),
+    0.9,
+)
+NOISE_CIFAR100 = _noise(
+    "c100_noise",
+    "CIFAR-100, ResNet-18",
+    NOISY_CIFAR100_18.laptop,  # at 50 % the very runs of the comparison with k-fold
+    RunSpec(dataset="cifar100", model="resnet18", init="xavier_uniform", epochs=200),
+    2.9,
+)
+
+SIZES = {"laptop": (640, 1280, 2560), "paper": (2560, 6400, 12800, 25600, 50000)}
+
+
+def _sizes(
+    key: str, title: str, laptop: RunSpec, paper: RunSpec, per_sample: float, *, sizes: dict[str, tuple[int, ...]] = SIZES
+) -> dict[int, Setting]:
+    """A setting at several sizes of the training set; a size belongs to one profile, or to both."""
+    found = {}
+    for size in sorted({*sizes["laptop"], *sizes["paper"]}):
+        small, large = (size in sizes[profile] for profile in PROFILES)
+        found[size] = _one(
+            f"{key}_{size}",
+            f"{title}, {size:,} samples",
+            laptop.with_(num_samples=size) if small else None,
+            paper.with_(num_samples=size) if large else None,
+            1.3 + per_sample * size,
+        )
+    return found
+
+
+SIZES_RESNET = {
+    **_sizes("c10_size", "CIFAR-10, ResNet-18", _NARROW_RESNET, _RESNET, 0.0013),
+    1280: _at("laptop", RIVALS_CIFAR10),
+    12800: _at("paper", RIVALS_CIFAR10),
+}
+SIZES_RESNET_AUGMENTED = _sizes(
+    "c10_size_da", "CIFAR-10, ResNet-18, augmented", _NARROW_RESNET.with_(augment=True), _RESNET.with_(augment=True), 0.0014
+)
+_VGG = RunSpec(dataset="cifar10", num_samples=12800, epochs=200, until_loss=0.01)
+_NARROW_VGG = _SMALL.with_(dataset=CIFAR10, scale=0.125, until_loss=0.01)
+SIZES_VGG = _sizes(
+    "c10_size_vgg16", "CIFAR-10, VGG-16", _NARROW_VGG.with_(model="vgg16"), _VGG.with_(model="vgg16"), 0.0014
+)
+SIZES_MSE = _sizes(
+    "c10_size_mse",
+    "CIFAR-10, VGG-16, squared error",
+    _NARROW_VGG.with_(model="vgg16", loss="mse"),
+    _VGG.with_(model="vgg16", loss="mse"),
+    0.0014,
+)
+SIZES_MNIST = {
+    **_sizes(
+        "mnist_size",
+        "MNIST, AlexNet",
+        _DIGITS,
+        _MNIST.with_(until_loss=0.01),
+        0.0005,
+        sizes={"laptop": (500, 1000, 2000, 4000), "paper": SIZES["paper"]},
+    ),
+    2000: _at("laptop", RIVALS_MNIST),
+    12800: _at("paper", RIVALS_MNIST),
+}
+
+_BATCHES = (32, 64, 128, 256, 512)
+BATCHES_VGG = {
+    size: _one(
+        f"c10_batch_{size}",
+        f"CIFAR-10, VGG-11, batches of {size}",
+        _NARROW_VGG.with_(model="vgg11", num_samples=2560, batch_size=size),
+        _VGG.with_(model="vgg11", batch_size=size),
+        3.0 + 0.0015 * size,
+    )
+    for size in _BATCHES
+}
+BATCHES_RESNET = {
+    size: _one(f"c10_r18_batch_{size}", f"CIFAR-10, ResNet-18, batches of {size}", None, _RESNET.with_(batch_size=size), 0)
+    for size in _BATCHES
+} | {128: _at("paper", RIVALS_CIFAR10)}
+BATCHES_CIFAR100 = {
+    size: _one(
+        f"c100_r18_batch_{size}",
+        f"CIFAR-100, ResNet-18, batches of {size}",
+        None,
+        _RESNET.with_(dataset="cifar100", batch_size=size),
+        0,
+    )
+    for size in (16, 32, 64, 128, 256)
+}
+
+
+def _widths(
+    key: str, title: str, laptop: RunSpec, paper: RunSpec, seconds: dict[float, float], full: tuple[float, ...]
+) -> dict[float, Setting]:
+    """A setting at several widths."""
+    return {
+        scale: _one(
+            f"{key}_{scale:g}",
+            f"{title}, scale {scale:g}",
+            laptop.with_(scale=scale) if scale in seconds else None,
+            paper.with_(scale=scale) if scale in full else None,
+            seconds.get(scale, 0.0),
+        )
+        for scale in sorted({*seconds, *full})
+    }
+
+
+_SCALES = (0.25, 0.5, 1.0, 2.0)
+WIDTHS_RESNET = {
+    **_widths(
+        "c10_width_r18", "CIFAR-10, ResNet-18", _NARROW_RESNET, _RESNET, {0.03125: 1.8, 0.0625: 2.9, 0.125: 6.0}, _SCALES
+    ),
+    0.0625: _at("laptop", RIVALS_CIFAR10),
+    1.0: _at("paper", RIVALS_CIFAR10),
+}
+WIDTHS_VGG = _widths(
+    "c10_width_vgg11",
+    "CIFAR-10, VGG-11",
+    _NARROW_VGG.with_(model="vgg11"),
+    _VGG.with_(model="vgg11"),
+    {0.0625: 1.3, 0.125: 2.3, 0.25: 5.6},
+    _SCALES,
+)
+WIDTHS_FC = _widths(
+    "c10_width_fc",
+    "CIFAR-10, fully connected",
+    RunSpec(dataset=CIFAR10, num_samples=1280, init="xavier_uniform", epochs=60, until_loss=0.01),
+    _VGG.with_(model="fully_connected", init="xavier_uniform", epochs=500),
+    {0.1: 0.3, 0.3: 0.4, 1.0: 0.8},
+    _SCALES,
+)
+
+RATES = {"momentum": 0.01, "adagrad": 0.01, "adadelta": 1.0, "rmsprop": 0.01, "adam": 0.001}
+"""PAPER: it gives none; these are torch's own, and for SGD with momentum the paper's rate of SGD."""
+
+
+def _optimizer(letter: str, model: str, name: str, seconds: float) -> Setting:
+    changes = {"model": model, "optimizer": name, "learning_rate": RATES[name]}
+    title = f"CIFAR-10, {model.upper().replace('VGG', 'VGG-')}, {name}"
+    return _one(f"opt_{letter}", title, _NARROW_VGG.with_(**changes), _VGG.with_(**changes), seconds)
+
+
+OPTIMIZERS = {
+    letter: _optimizer(letter, model, name, seconds)
+    for letter, model, name, seconds in (
+        ("a", "vgg19", "momentum", 3.9),
+        ("b", "vgg19", "adagrad", 3.9),
+        ("c", "vgg19", "rmsprop", 3.9),
+        ("d", "vgg19", "adam", 3.9),
+        ("e", "vgg11", "adagrad", 2.3),
+        ("f", "vgg11", "adadelta", 2.3),
+        ("g", "vgg11", "rmsprop", 2.3),
+        ("h", "vgg11", "adam", 2.3),
+    )
+}
+
+RESCALINGS = ("gradient_disparity", "gradient_disparity[rescale=minmax]", "gradient_disparity[rescale=grad_std]")
+RESCALED = _one(
+    "rescaled",
+    "CIFAR-10, VGG-11",
+    _NARROW_VGG.with_(model="vgg11", until_loss=None),
+    _VGG.with_(model="vgg11"),
+    3.2,
+    signals=(*WATCHED, *RESCALINGS[1:]),
+)
+
+
+def _pair(key: str, title: str, model: str, seconds: float) -> tuple[Setting, Setting]:
+    """A VGG without and with label noise."""
+    clean = _one(key, title, _NARROW_VGG.with_(model=model), _VGG.with_(model=model), seconds)
+    noisy = _one(
+        f"{key}_noisy",
+        f"{title}, 50 % random",
+        _NARROW_VGG.with_(model=model, label_noise=0.5),
+        _VGG.with_(model=model, label_noise=0.5),
+        seconds,
+    )
+    return clean, noisy
+
+
+VGG16, VGG16_NOISY = _pair("c10_vgg16", "CIFAR-10, VGG-16", "vgg16", 3.1)
+VGG19, VGG19_NOISY = _pair("c10_vgg19", "CIFAR-10, VGG-19", "vgg19", 3.7)
+
+_EXAMS = RunSpec(model="mrnet", learning_rate=1e-4, batch_size=1, epochs=100)
+_POOLED = ("gradient_disparity[rescale=pooled_std]",)
+_STAND_IN = _DIGITS.with_(dataset="breastmnist", num_samples=None, epochs=100)
+TASKS = {
+    task: Setting(
+        f"mrnet_{task}",
+        f"MRNet, {task}",
+        _STAND_IN if task == "abnormal" else None,
+        _EXAMS.with_(dataset=f"mrnet:{task}"),
+        FIVE,
+        WATCHED if task == "abnormal" else _POOLED,
+        seconds=(0.6, 0.3),
+    )
+    for task in ("abnormal", "acl", "meniscus")
+}
+"""MRNet is given to those who register; on the laptop BreastMNIST stands in for its first task."""
+
+PROBES = (2, 5, 10, 20)
+"""The numbers s of batches that the disparity is averaged over."""
+
+
+def seconds_of(spec: RunSpec) -> float:
+    """How long a run of the laptop profile takes on one core, as estimated; 0 where that is not known."""
+    place = setting_of(spec).canonical
+    return spec.epochs * _SECONDS.get(place, (0.0, 0.0))[0 if spec.fold is None else 1]
+
+
+def _all_settings() -> list[Setting]:
+    found: list[Setting] = []
+    for value in list(globals().values()):
+        listed = value.values() if isinstance(value, dict) else value if isinstance(value, tuple) else [value]
+        found += [each for each in listed if isinstance(each, Setting)]
+    return found
+
+
+_SECONDS: dict[str, tuple[float, float]] = {}
+for _each in sorted(_all_settings(), key=lambda setting: setting.seconds):  # the longest, where settings share runs
+    if _each.laptop is not None:
+        _SECONDS[setting_of(_each.laptop).canonical] = _each.seconds

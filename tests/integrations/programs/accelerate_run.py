@@ -1,0 +1,97 @@
+"""An Accelerate loop that can be killed, resumed and run on several ranks.
+
+    accelerate_run.py FOLDER [KILLED_AT_EPOCH]
+
+Writes a checkpoint to FOLDER after each epoch, goes on from it where there is one, and writes what it came to into
+FOLDER/rank<r>.json.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import torch
+from accelerate import Accelerator
+from mnist_mlp import mlp, noisy_mnist
+from torch import nn
+from torch.utils.data import DataLoader
+
+from heldin.integrations.accelerate import HeldInStopping
+
+LOSS = nn.CrossEntropyLoss()
+
+
+class Loop:
+    """A training that can be saved and taken up again."""
+
+    def __init__(self, *, batch_size: int = 30, clip: float | None = None, net: nn.Module | None = None, **options):
+        torch.manual_seed(5)
+        self.accelerator = Accelerator(cpu=True, **options)
+        self.clip, self.epoch, self.steps = clip, 0, 0
+        net = mlp() if net is None else net
+        self.model, self.optimizer, self.loader = self.accelerator.prepare(
+            net,
+            torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.5),
+            DataLoader(noisy_mnist(), batch_size=batch_size, shuffle=True),
+        )
+        self.accelerator.register_for_checkpointing(self)
+
+    def state_dict(self):
+        return {"epoch": self.epoch, "steps": self.steps}
+
+    def load_state_dict(self, state):
+        self.epoch, self.steps = state["epoch"], state["steps"]
+
+    def train(self, stopping=None, *, epochs=20, steps=None, folder=None, killed_at=None):
+        """Until it says stop; with a limit of steps, `stopping` is asked after each batch."""
+        while self.epoch < epochs:
+            torch.manual_seed(self.epoch)
+            self.loader.set_epoch(self.epoch)
+            for x, y in self.loader:
+                if killed_at == self.epoch:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                with self.accelerator.accumulate(self.model):
+                    self.accelerator.backward(LOSS(self.model(x), y))
+                    if self.clip is not None and self.accelerator.sync_gradients:
+                        self.accelerator.clip_grad_norm_(self.model.parameters(), self.clip)
+                    self.optimizer.step()
+                    self.optimizer.zero_grad()
+                self.steps += self.accelerator.sync_gradients
+                if steps is not None and (stopping and stopping.step(self.loader)):
+                    return
+                if self.steps == steps:
+                    return
+            self.epoch += 1
+            decision = stopping.step(self.loader) if stopping and steps is None else None
+            if folder is not None:
+                self.accelerator.save_state(folder / "checkpoint")
+            if decision:
+                return
+
+
+def outcome(stopping: HeldInStopping, loop: Loop) -> dict:
+    """What it came to, as JSON."""
+    return {
+        "values": [reading.values["gradient_disparity"] for reading in stopping.stopper.history],
+        "decision": stopping.decision.as_dict(),
+        "epochs": loop.epoch,
+        "weights": [float(parameter.detach().double().sum()) for parameter in loop.model.parameters()],
+    }
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    folder = Path(sys.argv[1])
+    loop = Loop(batch_size=30 // int(os.environ.get("WORLD_SIZE", "1")))
+    stopping = HeldInStopping(loss_fn=LOSS, patience=2, keep="before_rise").attach(loop.accelerator, loop.model)
+    if (folder / "checkpoint").exists():
+        loop.accelerator.load_state(folder / "checkpoint")
+    loop.train(stopping, folder=folder, killed_at=int(sys.argv[2]) if sys.argv[2:] else None)
+    stopping.finish()
+    result = outcome(stopping, loop)
+    (folder / f"rank{loop.accelerator.process_index}.json").write_text(json.dumps(result))
+    loop.accelerator.end_training()

@@ -1,0 +1,101 @@
+"""A Lightning training that can be killed, resumed and run on several ranks.
+
+    lightning_run.py FOLDER [KILLED_AT_EPOCH]
+
+Writes checkpoints to FOLDER, goes on from the last one where there is one, and writes what it came to into
+FOLDER/rank<r>.json.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import ModelCheckpoint
+from mnist_mlp import mlp, noisy_mnist
+from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader, DistributedSampler
+
+from heldin.integrations.lightning import HeldInStopping
+
+
+class Digits(LightningModule):
+    """The network, as one writes it for Lightning."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = mlp()
+
+    def forward(self, x):
+        return self.net(x)
+
+    def on_train_batch_start(self, batch, batch_idx):
+        torch.manual_seed(self.global_step)  # for dropout: Lightning's checkpoints hold no random state
+
+    def training_step(self, batch, batch_idx):
+        x, y = batch
+        loss = cross_entropy(self(x), y)
+        self.log("train_loss", loss, on_step=False, on_epoch=True)
+        return loss
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1, momentum=0.5)
+
+
+class Killed(Callback):
+    """Ends the process as a power cut does."""
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def on_train_batch_start(self, trainer, module, batch, batch_idx):
+        if trainer.current_epoch == self.epoch and batch_idx == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def trained(folder: Path, *callbacks: Callback, resume: bool = False, **options) -> tuple[Trainer, Digits]:
+    """Train, with a checkpoint after each epoch."""
+    torch.manual_seed(0)
+    data, module = noisy_mnist(), Digits()
+    ranks = int(os.environ.get("WORLD_SIZE", "1"))
+    torch.manual_seed(0)
+    order = DistributedSampler(data, num_replicas=1, rank=0) if ranks == 1 else None  # follows from the epoch alone
+    trainer = Trainer(
+        **{"max_epochs": 12} | options,
+        accelerator="cpu",
+        devices=ranks,
+        strategy="ddp" if ranks > 1 else "auto",
+        callbacks=[ModelCheckpoint(folder, save_last=True), *callbacks],
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    loader = DataLoader(data, batch_size=30, sampler=order, shuffle=None if order else True)
+    trainer.fit(module, loader, ckpt_path=str(folder / "last.ckpt") if resume else None)
+    return trainer, module
+
+
+def outcome(stopping: HeldInStopping, trainer: Trainer, module: Digits) -> dict:
+    """What it came to, as JSON."""
+    return {
+        "values": [reading.values["gradient_disparity"] for reading in stopping.stopper.history],
+        "logged": float(trainer.callback_metrics["heldin/gradient_disparity"]),
+        "decision": stopping.decision.as_dict(),
+        "epochs": trainer.current_epoch,
+        "weights": [float(parameter.detach().double().sum()) for parameter in module.parameters()],
+    }
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    folder = Path(sys.argv[1])
+    killed = [Killed(int(epoch)) for epoch in sys.argv[2:]]
+    stopping = HeldInStopping(patience=2)
+    trainer, module = trained(folder, stopping, *killed, resume=(folder / "last.ckpt").exists())
+    result = outcome(stopping, trainer, module)
+    (folder / f"rank{trainer.global_rank}.json").write_text(json.dumps(result))

@@ -1,0 +1,69 @@
+"""DDP by hand on 2 ranks: what each saw, decided, and raised."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+from mnist_mlp import mlp, noisy_mnist
+from torch import distributed, nn
+from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler
+
+from heldin.errors import HeldinError
+from heldin.integrations._adapter import Adapter
+
+torch.set_num_threads(1)
+distributed.init_process_group("gloo")
+rank = distributed.get_rank()
+model = DistributedDataParallel(mlp())
+data = noisy_mnist()
+sampler = DistributedSampler(data)
+loader = DataLoader(data, batch_size=30, sampler=sampler)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+said: list[str] = []
+together = Adapter(loss_fn=nn.CrossEntropyLoss(), patience=2, keep="before_rise")
+together.bind(model, tell=said.append)
+alone = Adapter(loss_fn=nn.CrossEntropyLoss(), patience=2)
+alone.bind(model, together=False)
+for epoch in range(30):
+    sampler.set_epoch(epoch)
+    for x, y in loader:
+        optimizer.zero_grad()
+        cross_entropy(model(x), y).backward()
+        optimizer.step()
+    together.after_epoch(loader)
+    alone.look(loader)
+    if together.decision.stop:
+        break
+together.finish()
+
+error = astray = ""
+broken = Adapter(loss_fn=nn.CrossEntropyLoss())
+broken.bind(model)
+try:
+    broken.after_epoch([(x * (float("nan") if rank == 0 else 1.0), y) for x, y in loader])
+except HeldinError as found:
+    error = f"{type(found).__name__}: {found}"
+elsewhere = Adapter(loss_fn=nn.CrossEntropyLoss(), every=2 - rank)
+elsewhere.bind(model)
+try:
+    elsewhere.after_steps(loader, 2 - rank)
+except HeldinError as found:
+    astray = str(found)
+
+result = {
+    "own_values": [reading.values["gradient_disparity"] for reading in alone.stopper.history],
+    "values": [reading.values["gradient_disparity"] for reading in together.stopper.history],
+    "decision": together.decision.as_dict(),
+    "weights": [float(parameter.detach().double().sum()) for parameter in model.parameters()],
+    "said": said,
+    "error": error,
+    "astray": astray,
+}
+(Path(sys.argv[1]) / f"rank{rank}.json").write_text(json.dumps(result))
+distributed.destroy_process_group()
