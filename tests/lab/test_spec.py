@@ -74,6 +74,8 @@ def test_a_spec_written_as_json_and_read_back_is_the_same(values):
         ({"fold": 0, "folds": 300, "num_samples": 200}, "at most `num_samples`"),
         ({"signals": ("cosin",)}, "'cosine'"),
         ({"signals": ("cosine@fresh",)}, "cosine@fixed"),
+        ({"signals": ("cosine@s=1",)}, "At least 2"),
+        ({"signals": ("cosine@s=0",)}, "cosine@s=20"),
         ({"signals": ("cosine", "cosine")}, "once"),
         ({"dataset": ""}, "name"),
         ({"dataset": "npz:/data/mine.npz"}, "no path"),
@@ -91,8 +93,10 @@ def test_an_unknown_field_is_refused_with_the_near_match():
 
 
 def test_signals_on_fixed_batches_are_marked():
-    assert parsed("gradient_disparity[rescale=none]@fixed") == (GradientDisparity(rescale="none"), True)
-    assert parsed("gradient_disparity") == (GradientDisparity(), False)
+    assert parsed("gradient_disparity[rescale=none]@fixed") == (GradientDisparity(rescale="none"), True, None)
+    assert parsed("gradient_disparity") == (GradientDisparity(), False, None)
+    assert parsed("gradient_disparity@s=20") == (GradientDisparity(), False, 20)
+    assert parsed("gradient_disparity@fixed@s=2") == (GradientDisparity(), True, 2)
 
 
 def test_the_title_names_what_differs():

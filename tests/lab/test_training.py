@@ -183,6 +183,14 @@ def test_a_fold_is_validated_on_what_it_left_out(tmp_path):
     assert {"val_loss", "val_error"} <= line.keys()
 
 
+def test_signals_on_more_batches_and_against_the_fold_left_out(tmp_path):
+    signals = ("gradient_disparity", "gradient_disparity@s=2", "gradient_disparity@s=9", "train_val_disparity")
+    spec = SPEC.with_(epochs=1, fold=0, folds=4, batch_size=16, signals=signals)
+    (line,) = run(spec, Store(tmp_path)).epochs
+    assert len({*line["signals"].values()}) == 4
+    assert all(value > 0.0 for value in line["signals"].values())
+
+
 def test_images_can_be_augmented(tmp_path):
     spec = RunSpec(dataset="mnist5k", num_samples=64, scale=0.02, batch_size=16, epochs=1)
     plain, augmented = (run(spec.with_(augment=flag), Store(tmp_path)).epochs[0] for flag in (False, True))

@@ -9,11 +9,11 @@ from __future__ import annotations
 import importlib
 import json
 import math
-import statistics
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from enum import Enum
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from heldin.lab.costs import UnitSeconds, unit_seconds
 from heldin.lab.curves import Estimate
 from heldin.lab.grouping import Group, groups, setting_of
 from heldin.lab.spec import RunSpec, spec_from
-from heldin.lab.store import RunRecord, Store
+from heldin.lab.store import RunRecord, Store, _read, _written
 from heldin.lab.tables import Table
 
 ANY = ""
@@ -53,11 +53,11 @@ class Claim:
         value: as printed.
         std: as printed; None where no spread is printed.
         text: what the number is, in words; a statement where it is one.
+        where: where it stands in the paper.
         against: the key of the number it is compared with, in the paper as here.
         reference: or a fixed number it is compared with (0 for a correlation).
         tolerance: how far ours may be from `value`; without it 2 standard deviations, the paper's and ours together.
-        statement: `value` is a difference, and what is claimed is its sign: it is reproduced where ours has the same
-            sign and is larger than its standard error.
+        statement: `value` is a difference, and what is claimed is its sign.
     """
 
     item: str
@@ -65,6 +65,7 @@ class Claim:
     value: float
     std: float | None = None
     text: str = ""
+    where: str = ""
     against: str | None = None
     reference: float | None = None
     tolerance: float | None = None
@@ -90,7 +91,7 @@ class Built:
     numbers: Measured = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Runs:
     """The records at hand, for `build`: those of one profile.
 
@@ -104,11 +105,14 @@ class Runs:
     records: Sequence[RunRecord]
     units: Mapping[str, UnitSeconds] = field(default_factory=dict)
 
+    @cached_property
+    def groups(self) -> dict[str, Group]:
+        """Those with a finished run, by the canonical form of what their runs share."""
+        return {each.setting.canonical: each for each in groups(self.records) if each.full or each.folded}
+
     def group(self, spec: RunSpec) -> Group | None:
         """The finished runs that differ from `spec` in seed, fold and signals alone; None where there are none."""
-        wanted = setting_of(spec).canonical
-        found = groups([record for record in self.records if setting_of(record.spec).canonical == wanted])
-        return found[0] if found and (found[0].full or found[0].folded) else None
+        return self.groups.get(setting_of(spec).canonical)
 
 
 @dataclass(frozen=True)
@@ -149,7 +153,9 @@ def load_items(folder: Path) -> dict[str, Item]:
     """The items declared in a folder (its `items.py` has `ITEMS`), by label."""
     place = folder.resolve()
     if not (place / "items.py").is_file():
-        raise ArgumentError(f"{folder} should hold the declarations of a paper: an items.py. Name another with --paper.")
+        raise ArgumentError(
+            f"{folder} should hold the declarations of a paper: an items.py. Name another with --paper."
+        )
     if str(place.parent) not in sys.path:
         sys.path.insert(0, str(place.parent))
     found: dict[str, Item] = {item.label: item for item in importlib.import_module(f"{place.name}.items").ITEMS}
@@ -216,7 +222,8 @@ def judge(claim: Claim, numbers: Measured, claims: Mapping[str, Claim], protocol
     `not run`: we have no number, or none to compare it with. `reproduced`: ours is as near to the paper's as
     `tolerance` says, and lies on the same side of what it is compared with. `same direction`: it only lies on the same
     side. `not reproduced`: neither. A statement is reproduced where ours has the sign claimed and is larger than its
-    standard error, and has the same direction where it only has the sign.
+    standard error, and has the same direction where it only has the sign; a number made of many (thresholds, settings)
+    that has no spread of its own needs the sign alone.
     """
     ours = number_of(numbers, claim.key, protocol)
     if ours is None or not math.isfinite(ours.mean):
@@ -225,7 +232,7 @@ def judge(claim: Claim, numbers: Measured, claims: Mapping[str, Claim], protocol
         if ours.mean * claim.value <= 0.0:
             return Verdict.NOT_REPRODUCED
         error = (ours.std or 0.0) / math.sqrt(ours.num)
-        return Verdict.REPRODUCED if ours.std is not None and abs(ours.mean) > error else Verdict.SAME_DIRECTION
+        return Verdict.REPRODUCED if ours.num > 1 and abs(ours.mean) > error else Verdict.SAME_DIRECTION
     near = abs(ours.mean - claim.value) <= _tolerance(claim, ours)
     there, here = claim.reference, claim.reference
     if claim.against is not None:
@@ -269,36 +276,39 @@ def records_of(store: Store, specs: Iterable[RunSpec]) -> tuple[list[RunRecord],
     return records, units
 
 
-def write_records(path: Path, records: Iterable[RunRecord], units: Mapping[str, UnitSeconds]) -> None:
-    """Finished runs in one file, a line each, in the order of their ids: small enough to be kept with the code."""
-    lines = []
+def write_records(folder: Path, records: Iterable[RunRecord], units: Mapping[str, UnitSeconds]) -> list[Path]:
+    """Finished runs, a file for each setting and a line for each run: small enough to be kept with the code."""
+    files: dict[str, list[RunRecord]] = {}
     for record in sorted(records, key=lambda record: record.id):
-        seconds = units.get(record.id)
-        content = {
-            "id": record.id,
-            "spec": record.spec.as_dict(),
-            "unit_seconds": None if seconds is None else {p.name: getattr(seconds, p.name) for p in fields(seconds)},
-            "epochs": record.epochs,
-        }
-        lines.append(json.dumps(content, separators=(",", ":")))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(line + "\n" for line in lines))
+        setting = setting_of(record.spec)
+        name = f"{setting.dataset.replace(':', '-')}-{setting.model}-{setting.id[:8]}.jsonl"
+        files.setdefault(name, []).append(record)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, some in files.items():
+        (folder / name).write_text("".join(_line(record, units.get(record.id)) + "\n" for record in some))
+    return [folder / name for name in files]
 
 
-def read_records(path: Path, profile: str) -> Runs:
-    """What `write_records` wrote; nothing where there is no such file."""
+def _line(record: RunRecord, seconds: UnitSeconds | None) -> str:
+    content = {
+        "id": record.id,
+        "spec": record.spec.as_dict(),
+        "unit_seconds": None if seconds is None else asdict(seconds),
+        "epochs": record.epochs,
+    }
+    return json.dumps(_written(content), separators=(",", ":"), allow_nan=False)
+
+
+def read_records(folder: Path, profile: str) -> Runs:
+    """What `write_records` wrote; nothing where there is no such folder."""
     records, units = [], {}
-    for line in path.read_text().splitlines() if path.exists() else []:
-        content = json.loads(line)
-        record = RunRecord(spec_from(content["spec"]), tuple(content["epochs"]), True)
-        if record.id != content["id"]:
-            raise ArgumentError(f"{path} holds a record {content['id']} whose spec has the id {record.id}. Build it anew.")
-        records.append(record)
-        if content["unit_seconds"] is not None:
-            units[record.id] = UnitSeconds(**content["unit_seconds"])
+    for path in sorted(folder.glob("*.jsonl")):
+        for line in path.read_text().splitlines():
+            content = _read(json.loads(line))
+            record = RunRecord(spec_from(content["spec"]), tuple(content["epochs"]), True)
+            if record.id != content["id"]:
+                raise ArgumentError(f"{path} holds the record {content['id']} of a spec with another id, {record.id}.")
+            records.append(record)
+            if content["unit_seconds"] is not None:
+                units[record.id] = UnitSeconds(**content["unit_seconds"])
     return Runs(profile, records, units)
-
-
-def spread_of(values: Sequence[float]) -> Estimate:
-    """Mean and deviation of single numbers, as an estimate."""
-    return Estimate(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None, len(values))

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -21,7 +21,7 @@ else:
     import tomli as tomllib
 
 from heldin.errors import ArgumentError, near_match, require_choice, require_integer, require_number
-from heldin.signals import from_label
+from heldin.signals import Signal, from_label
 
 MODELS = (
     "fully_connected", "alexnet", "vgg11", "vgg13", "vgg16", "vgg19", "resnet18", "resnet34", "mrnet",
@@ -48,7 +48,7 @@ DEFAULT_SIGNALS = (
 )
 """All that the batch gradients and the training pass itself give."""
 
-SIGNAL = re.compile(r"(?P<label>[^@]+?)(?P<fixed>@fixed)?")
+SIGNAL = re.compile(r"(?P<label>[^@]+?)(?P<fixed>@fixed)?(@s=(?P<s>[1-9]\d*))?")
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,8 @@ class RunSpec:
         fold: train without fold number `fold` (from 0) of `folds`, and validate on it; None trains on all.
         folds: into how many folds the training data is cut.
         seed: of everything random: subset, noise, folds, initial weights, order, augmentation, probes.
-        signals: what to measure after every epoch, by label; `@fixed` measures on the same batches every time.
+        signals: what to measure after every epoch, by label; `@fixed` measures on the same batches every time, `@s=20`
+            on 20 batches in place of 5.
 
     Example:
         >>> from heldin.lab.spec import RunSpec
@@ -236,12 +237,25 @@ def specs_from_toml(path: Path, **changes: Any) -> list[RunSpec]:
     return found
 
 
-def parsed(signal: str) -> tuple[Any, bool]:
-    """A signal of a spec: the signal itself, and whether it is measured on fixed batches."""
+class Watched(NamedTuple):
+    """A signal of a spec: the signal itself, whether it is measured on fixed batches, and on how many if not on 5."""
+
+    signal: Signal
+    fixed: bool = False
+    num_batches: int | None = None
+
+
+def parsed(signal: str) -> Watched:
+    """What a label of a spec stands for: `"cosine"`, `"cosine@fixed"`, `"cosine@fixed@s=20"`."""
     match = SIGNAL.fullmatch(signal) if isinstance(signal, str) else None
     if match is None:
-        raise ArgumentError(f"A signal should be a label such as 'cosine' or 'cosine@fixed'. Found {signal!r}.")
-    return from_label(match["label"]), match["fixed"] is not None
+        raise ArgumentError(
+            f"A signal should be a label such as 'cosine', 'cosine@fixed' or 'cosine@s=20'. Found {signal!r}."
+        )
+    num_batches = None if match["s"] is None else int(match["s"])
+    if num_batches == 1:
+        raise ArgumentError(f"At least 2 batches are needed to compare gradients. Found {signal!r}.")
+    return Watched(from_label(match["label"]), match["fixed"] is not None, num_batches)
 
 
 def _plain(value: Any) -> Any:

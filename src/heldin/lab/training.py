@@ -124,7 +124,7 @@ class _Run:
         squares = [float(p.detach().double().square().sum()) for p in self.model.parameters()]
         line["parameter_norm"] = sum(squares) ** 0.5
         with clock.timed("probe"):
-            line["signals"] = self.measurements.read(epoch, self.split.x_train, self.split.y_train, outputs)
+            line["signals"] = self.measurements.read(epoch, self.split, outputs)
         units = self._units(clock)
         return line, {"epoch": epoch, "seconds": dict(clock.seconds), "unit_seconds": units}
 

@@ -1,0 +1,143 @@
+"""Verdicts by rule, runs in order, records in files."""
+
+import math
+
+import pytest
+
+from heldin.errors import ArgumentError
+from heldin.lab.costs import UnitSeconds
+from heldin.lab.curves import Estimate
+from heldin.lab.reproducing import (
+    ANY,
+    Built,
+    Claim,
+    Item,
+    Runs,
+    Verdict,
+    claims_from_toml,
+    in_order,
+    judge,
+    load_items,
+    read_records,
+    write_records,
+)
+from heldin.lab.spec import RunSpec
+from heldin.lab.store import RunRecord
+
+OTHER = Claim("tab:x", "other", 5.0)
+YES, SAME, NO, NONE = Verdict.REPRODUCED, Verdict.SAME_DIRECTION, Verdict.NOT_REPRODUCED, Verdict.NOT_RUN
+
+
+@pytest.mark.parametrize(
+    ("claim", "ours", "other", "verdict"),
+    [
+        ({"value": 4.0, "std": 0.5}, (4.9, None), None, YES),  # within 2 standard deviations
+        ({"value": 4.0, "std": 0.5}, (5.1, None), None, NO),
+        ({"value": 4.0, "std": 0.3}, (4.9, 0.4), None, YES),  # the paper's and ours together
+        ({"value": 4.0, "tolerance": 0.1}, (4.09, 3.0), None, YES),
+        ({"value": 4.0, "tolerance": 0.1}, (4.2, 3.0), None, NO),
+        ({"value": 0.9, "reference": 0.0, "tolerance": 0.1}, (0.5, None), None, SAME),
+        ({"value": 0.9, "reference": 0.0, "tolerance": 0.1}, (-0.5, None), None, NO),
+        ({"value": 4.0, "std": 0.1, "against": "other"}, (8.0, None), 9.0, SAME),  # below the other, as in the paper
+        ({"value": 4.0, "std": 0.1, "against": "other"}, (4.0, None), 9.0, YES),
+        ({"value": 4.0, "std": 0.1, "against": "other"}, (4.0, None), 3.0, NO),  # near, but on the other side
+        ({"value": 4.0, "std": 0.1, "against": "other"}, (9.0, None), None, NONE),  # nothing to compare with
+        ({"value": 5.0, "std": 0.1, "against": "other"}, (4.0, None), 4.0, SAME),  # equal in the paper, and equal here
+        ({"value": 1.0, "statement": True}, (0.5, 0.3), None, YES),
+        ({"value": 1.0, "statement": True}, (0.1, 0.6), None, SAME),  # within its standard error
+        ({"value": 1.0, "statement": True}, (-0.5, 0.1), None, NO),
+        ({"value": -2.0, "statement": True}, (-0.5, None), None, YES),
+        ({"value": 1.0, "statement": True}, (0.0, 0.0), None, NO),
+        ({"value": 4.0}, (math.nan, None), None, NONE),
+        ({"value": 4.0}, None, None, NONE),
+    ],
+)
+def test_the_verdict_follows_by_rule(claim, ours, other, verdict):
+    numbers = {}
+    if ours is not None:
+        numbers["mine"] = {ANY: Estimate(ours[0], ours[1], 4)}
+    if other is not None:
+        numbers["other"] = {ANY: Estimate(other, None, 4)}
+    asked = Claim("tab:x", "mine", **claim)
+    assert judge(asked, numbers, {"mine": asked, "other": OTHER}) is verdict
+
+
+def test_a_single_run_reproduces_no_statement():
+    claim = Claim("tab:x", "mine", 1.0, statement=True)
+    assert judge(claim, {"mine": {ANY: Estimate(3.0, None, 1)}}, {}) is SAME
+
+
+def test_a_number_under_one_protocol_is_not_taken_for_the_other():
+    claim = Claim("tab:x", "mine", 1.0, tolerance=0.1)
+    numbers = {"mine": {"per_run": Estimate(1.0, None, 3)}}
+    assert judge(claim, numbers, {}, "per_run") is YES
+    assert judge(claim, numbers, {}, "mean_curve") is NONE
+
+
+def item(label, stage, *specs, seconds=1.0):
+    return Item(label, "", stage, lambda profile: list(specs), lambda runs: Built(), seconds=lambda spec: seconds)
+
+
+def test_runs_come_by_stage_then_seed_then_length_each_once():
+    short, long = RunSpec(dataset="digits", epochs=3), RunSpec(dataset="mnist5k", epochs=3)
+    late = RunSpec(dataset="digits", epochs=9)
+    both = [short, short.with_(seed=1)], [long, long.with_(seed=1)]
+    items = [item("c", 2, late, short), item("a", 1, *both[1], seconds=9.0), item("b", 1, *both[0])]
+    assert in_order(items, "laptop") == [short, long, short.with_(seed=1), long.with_(seed=1), late]
+
+
+def test_the_minutes_of_runs_that_are_there_do_not_count():
+    spec = RunSpec(epochs=3)
+    found = item("a", 1, spec, spec.with_(seed=1), seconds=60.0)
+    assert found.minutes() == 1.0  # two minutes on one core
+    assert found.minutes(without=[spec]) == 0.5
+
+
+def test_records_are_read_as_they_were_written(tmp_path):
+    spec = RunSpec(dataset="digits", epochs=2, signals=("cosine",))
+    lines = ({"epoch": 0, "test_loss": math.inf, "signals": {"cosine": None}},)
+    units = {spec.id: UnitSeconds(1.0, 0.1, 0.01, 0.3)}
+    assert (
+        len(write_records(tmp_path, [RunRecord(spec, lines, True), RunRecord(spec.with_(seed=1), lines, True)], units))
+        == 1
+    )
+    found = read_records(tmp_path, "laptop")
+    assert {record.id for record in found.records} == {spec.id, spec.with_(seed=1).id}
+    assert found.records[0].epochs == lines
+    assert found.units == units
+    assert not read_records(tmp_path / "nowhere", "laptop").records
+    file = next(tmp_path.glob("*.jsonl"))
+    file.write_text(file.read_text().replace('"seed":1', '"seed":2'))
+    with pytest.raises(ArgumentError, match="another id"):
+        read_records(tmp_path, "laptop")
+
+
+def test_the_runs_of_a_setting_are_found_by_any_of_its_specs():
+    spec = RunSpec(dataset="digits", epochs=1)
+    record = RunRecord(spec.with_(seed=3), ({"epoch": 0, "signals": {}},), True)
+    runs = Runs("laptop", [record])
+    assert runs.group(spec).full == (record,)
+    assert runs.group(spec.with_(label_noise=0.5)) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ('["tab:x"]\nnumbers = [{ key = "a", value = 1 }, { key = "a", value = 2 }]', "twice"),
+        ('["tab:x"]\nnumbers = [{ key = "a", value = 1, spread = 2 }]', "spread"),
+    ],
+)
+def test_claims_that_cannot_be_are_refused(text, word, tmp_path):
+    (tmp_path / "claims.toml").write_text(text)
+    with pytest.raises(ArgumentError, match=word):
+        claims_from_toml(tmp_path / "claims.toml")
+
+
+def test_what_stands_above_the_numbers_holds_for_all(tmp_path):
+    (tmp_path / "claims.toml").write_text('["tab:x"]\nwhere = "Table x"\nnumbers = [{ key = "a", value = 1 }]')
+    assert claims_from_toml(tmp_path / "claims.toml") == [Claim("tab:x", "a", 1, where="Table x")]
+
+
+def test_a_folder_without_declarations_is_refused(tmp_path):
+    with pytest.raises(ArgumentError, match="items.py"):
+        load_items(tmp_path)
