@@ -27,6 +27,6 @@ loss_fn = nn.CrossEntropyLoss()
 trainer = create_supervised_trainer(model, optimizer, loss_fn)
 stopping = HeldInStopping(loss_fn=loss_fn, probes="fixed").attach(trainer, model, optimizer)  # +
 
-state = trainer.run(DataLoader(noisy_digits(), batch_size=32, shuffle=True), max_epochs=100)
+state = trainer.run(DataLoader(noisy_digits(), batch_size=32, shuffle=True), max_epochs=40)
 print(f"trained for {state.epoch} epochs, to a loss of {state.output:.3f}")
 print(f"{stopping.reason}, measured {len(stopping.stopper.history)} times")  # +

@@ -34,11 +34,11 @@ def noisy_digits():
 
 torch.manual_seed(0)
 arguments = TrainingArguments(
-    output_dir="digits",
-    num_train_epochs=60,
+    output_dir="build/transformers_digits",
+    num_train_epochs=40,
     per_device_train_batch_size=32,
     optim="sgd",
-    learning_rate=0.03,
+    learning_rate=0.1,
     lr_scheduler_type="constant",
     logging_strategy="epoch",
     save_strategy="no",

@@ -82,7 +82,9 @@ class SeriesDisplay:
         frame, ax = self.frame(), _axes(ax)
         right = ax.twinx()
         for axes, name, color in ((ax, self.names[0], "C0"), (right, self.names[1], "C3")):
-            axes.errorbar(frame[self.along], frame[name], frame[f"{name} std"].fillna(0.0), color=color, marker="o", capsize=2)
+            axes.errorbar(
+                frame[self.along], frame[name], frame[f"{name} std"].fillna(0.0), color=color, marker="o", capsize=2
+            )
             axes.set_ylabel(name, color=color)
         if len(frame) > 1 and frame[self.along].min() > 0:
             ax.set_xscale("log", base=2)

@@ -14,7 +14,7 @@ from heldin.lab.correlation import pearson
 from heldin.lab.curves import Curve, Estimate, curve_of, estimate, has, held, mean_curve
 from heldin.lab.grouping import Group
 from heldin.lab.reproducing import ANY, Runs
-from heldin.lab.selection import Protocol, select
+from heldin.lab.selection import Outcome, Protocol, select
 from heldin.lab.store import RunRecord
 from heldin.lab.tables import Table
 from heldin.lab.ways import OF_FOLDS, Kind, Way
@@ -60,15 +60,28 @@ def answers(group: Group, way: Way) -> bool:
     return any(way.signal is None or has(record, way.signal) for record in group.full)
 
 
+_CHOSEN: dict[tuple[int, Way, str], tuple[Group, Outcome]] = {}
+
+
+def outcome(group: Group, way: Way, protocol: str) -> Outcome:
+    """What `select` gives; once for each group, as several numbers are read off it."""
+    key = id(group), way, protocol
+    if key not in _CHOSEN:
+        _CHOSEN[key] = group, select(group, way, protocol)  # the group is kept, so that its id stays its own
+    return _CHOSEN[key][1]
+
+
 def by_seed(group: Group, way: Way, protocol: str, metric: str) -> dict[int, float]:
     """What a way gives for each seed, the mean over its models, as printed; a missing metric gives nothing."""
     name, printed = PRINTED[metric]
     records = {record.id: record for record in (*group.full, *group.folded)}
     found: dict[int, list[float]] = {}
-    for choice in select(group, way, protocol).choices:
+    for choice in outcome(group, way, protocol).choices:
         for run in choice.runs:
             if has(records[run], name):
-                found.setdefault(records[run].spec.seed, []).append(printed(held(curve_of(records[run], name), choice.epoch)))
+                found.setdefault(records[run].spec.seed, []).append(
+                    printed(held(curve_of(records[run], name), choice.epoch))
+                )
     return {seed: math.fsum(values) / len(values) for seed, values in found.items()}
 
 
@@ -83,7 +96,7 @@ def stop_numbers(group: Group, key: str, ways: Mapping[str, Way], metrics: Itera
                 values = list(by_seed(group, way, protocol, metric).values())
                 if values:
                     numbers.setdefault(f"{key}.{name}.{metric}", {})[protocol] = estimate(values)
-            epochs = [float(choice.epoch) for choice in select(group, way, protocol).choices]
+            epochs = [float(choice.epoch) for choice in outcome(group, way, protocol).choices]
             numbers.setdefault(f"{key}.{name}.epoch", {})[protocol] = estimate(epochs)
     return numbers
 
@@ -107,7 +120,9 @@ def correlations(groups: Sequence[Group], signal: str, metric: str) -> dict[str,
     seeds = set.intersection(*({record.spec.seed for record in some} for some in taken)) if taken else set()
     if not seeds:
         return {}
-    single = [_joined([r for some in taken for r in some if r.spec.seed == seed], signal, metric) for seed in sorted(seeds)]
+    single = [
+        _joined([r for some in taken for r in some if r.spec.seed == seed], signal, metric) for seed in sorted(seeds)
+    ]
     known = [rho for rho in (pearson(x, y) for x, y in single) if math.isfinite(rho)]
     means = [(_mean(some, signal), _mean(some, metric)) for some in taken]
     over = pearson([v for x, _ in means for v in x], [v for _, y in means for v in y])
@@ -125,7 +140,11 @@ def _mean(records: Sequence[RunRecord], name: str) -> Curve:
 
 def at_end(group: Group, name: str) -> dict[int, float]:
     """The last value of a curve, for each seed."""
-    return {record.spec.seed: held(curve_of(record, name), len(record.epochs) - 1) for record in group.full if has(record, name)}
+    return {
+        record.spec.seed: held(curve_of(record, name), len(record.epochs) - 1)
+        for record in group.full
+        if has(record, name)
+    }
 
 
 def averaged(group: Group, name: str) -> dict[int, float]:

@@ -39,12 +39,14 @@ def run(
 
 
 def plan(profile: str, items: Sequence[Item]) -> str:
-    """What would be run, item by item in its order, and how long that takes; a run counts for the first that needs it."""
+    """What would be run, and how long that takes; a run counts for the first item that needs it."""
     lines, known = [], set()
     for item in sorted(items, key=lambda item: item.stage):
         specs = {*item.specs(profile)}
         text = f"stage {item.stage}  {item.label:<22}{len(specs):>5} runs, {len(specs - known):>4} of its own"
-        lines.append(f"{text}{item.minutes(profile, without=known):>8.1f} min" + ("  LACKS " + item.lacking) * bool(item.lacking))
+        lines.append(
+            f"{text}{item.minutes(profile, without=known):>8.1f} min" + ("  LACKS " + item.lacking) * bool(item.lacking)
+        )
         known |= specs
     return "\n".join(lines)
 

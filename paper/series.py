@@ -6,12 +6,12 @@ import math
 from collections.abc import Mapping
 from functools import lru_cache
 
+from heldin.lab.curves import estimate
 from heldin.lab.grouping import Group
 from heldin.lab.models.building import build
 from heldin.lab.reproducing import Built, Runs
 from heldin.lab.spec import RunSpec
 from heldin.lab.tables import Table
-from heldin.lab.curves import estimate
 from paper.displays import LevelsDisplay, SeriesDisplay
 from paper.making import Numbers, across, at_end, averaged, correlations, group_of, trend
 from paper.settings import DISPARITY, Setting
@@ -35,7 +35,15 @@ def levels(runs: Runs, key: str, series: Mapping[float, Setting], *, metrics: tu
     """Label noise: curves, correlations over all epochs and levels, and whether the disparity orders the levels."""
     found, all_of = groups_of(runs, series), whole(runs, series)
     titled = {f"{level:.0%}": group for level, group in found.items()}
-    names = ("train_loss", "test_loss", "train_error", "test_error", "generalization_loss", "generalization_error", DISPARITY)
+    names = (
+        "train_loss",
+        "test_loss",
+        "train_error",
+        "test_error",
+        "generalization_loss",
+        "generalization_error",
+        DISPARITY,
+    )
     figures = {f"{key}-{name}": LevelsDisplay(titled, name) for name in names} if found else {}
     numbers: Numbers = {}
     for metric in metrics:

@@ -13,7 +13,7 @@ ITEM = Item(
     specs=lambda profile: [spec for setting in NOISY for spec in setting.specs(profile)],
     build=lambda runs: compared(runs, NOISY),
     differs="The entire datasets become 1,280 samples of CIFAR and 2,000 of MNIST, widths 1/16 (ResNets), 1/8 (VGG-13) "
-    "and 1/4 (AlexNet). ResNet-34 has 5 folds instead of 10: cross-validation then trains on 80 % of the data instead of "
-    "90 %, which is to its disadvantage.",
+    "and 1/4 (AlexNet). ResNet-34 has 5 folds instead of 10: cross-validation then trains on 80 % of the data instead "
+    "of 90 %, which is to its disadvantage.",
     seconds=seconds_of,
 )

@@ -12,17 +12,18 @@ RULES = {"t1": NthRise(), "t2": ConsecutiveRises()}
 def build(runs: Runs) -> Built:
     """Loss and AUC under both rules; the stand-in has keys of its own, for its numbers are not those of MRNet."""
     tables, figures, numbers = {}, {}, {}
-    for task, setting in TASKS.items():
+    for key, setting in TASKS.items():
         group = group_of(runs, setting)
         if group is None or not group.full:
             continue
-        key = "standin" if runs.profile == "laptop" else task
         signal = setting.signals[0]
         for name, rule in RULES.items():
             ways = stops(setting, runs.profile, rule, signal=signal)
             ways.pop("cv_plus")
             tables[f"{key}-{name}"] = stop_table(setting, group, ways)
-            numbers.update(stop_numbers(group, key, {f"{way}.{name}": found for way, found in ways.items()}, ("loss", "auc")))
+            numbers.update(
+                stop_numbers(group, key, {f"{way}.{name}": found for way, found in ways.items()}, ("loss", "auc"))
+            )
             for metric in ("loss", "auc"):
                 ahead = difference(group, ways["gd"], ways["cv"], metric)
                 numbers.update({f"{key}.gd-cv.{name}.{metric}": ahead} if ahead else {})
@@ -42,7 +43,8 @@ ITEM = Item(
     build=build,
     differs="A stand-in: MRNet needs registration and hours of a GPU. BreastMNIST (624 ultrasound images for training, "
     "156 for testing, malignant or not) with the AlexNet for MNIST at width 1/4, batches of 32 and a learning rate of "
-    "0.01, as in the limited MNIST setting; no pretrained weights. The paper's numbers are shown beside it, not compared.",
+    "0.01, as in the limited MNIST setting; no pretrained weights. The paper's numbers are shown beside it, not "
+    "compared.",
     seconds=seconds_of,
     lacking="the exams, and AlexNet's ImageNet weights (a spec has no field for a file with initial weights)",
 )

@@ -29,7 +29,9 @@ def build(runs: Runs) -> Built:
         group = group_of(runs, setting)
         if group is None or not group.full:
             continue
-        stop = {choice.runs[0]: choice.epoch for choice in select(group, stops(setting, "")["gd"], Protocol.PER_RUN).choices}
+        stop = {
+            choice.runs[0]: choice.epoch for choice in select(group, stops(setting, "")["gd"], Protocol.PER_RUN).choices
+        }
         start = {record.id: initial_norm(record.spec) for record in group.full}
         at_stop = [record.epochs[stop[record.id]]["parameter_norm"] / start[record.id] for record in group.full]
         at_end = [record.epochs[-1]["parameter_norm"] / start[record.id] for record in group.full]

@@ -1,12 +1,11 @@
 """Table RW (and RWmain): other signals as stopping criteria."""
 
+from heldin.lab.curves import estimate
 from heldin.lab.reproducing import Built, Item, Runs
 from heldin.lab.ways import Kind, Way
 from heldin.rules import Level, NthRise
-from paper.making import answers, by_seed, difference, group_of, stop_numbers, stop_table
-from paper.making import MEAN_CURVE, PER_RUN
+from paper.making import MEAN_CURVE, PER_RUN, answers, difference, group_of, outcome, stop_numbers, stop_table
 from paper.settings import RELATED, Setting, seconds_of
-from heldin.lab.curves import estimate
 
 SIGNALS = {
     "gd": "gradient_disparity",
@@ -53,13 +52,11 @@ def _only(numbers: dict, metric: str) -> dict:
 
 def _apart(group, one: Way, other: Way) -> dict:
     """How many epochs two ways stop apart."""
-    from heldin.lab.selection import select
-
     if not (answers(group, one) and answers(group, other)):
         return {}
     found = {}
     for protocol in (PER_RUN, MEAN_CURVE):
-        mine, theirs = (select(group, way, protocol).choices for way in (one, other))
+        mine, theirs = (outcome(group, way, protocol).choices for way in (one, other))
         found[protocol] = estimate([float(abs(a.epoch - b.epoch)) for a, b in zip(mine, theirs, strict=True)])
     return found
 
@@ -67,8 +64,8 @@ def _apart(group, one: Way, other: Way) -> dict:
 ITEM = Item(
     label="tab:RW",
     also=("tab:RWmain",),
-    claim="Of ten signals only gradient disparity and the variance of gradients beat k-fold cross-validation in all four "
-    "settings, and these two stop at the same epoch.",
+    claim="Of ten signals only gradient disparity and the variance of gradients beat k-fold cross-validation in all "
+    "four settings, and these two stop at the same epoch.",
     stage=1,
     specs=lambda profile: [spec for setting in RELATED for spec in setting.specs(profile)],
     build=build,

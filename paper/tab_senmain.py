@@ -2,10 +2,11 @@
 
 from heldin.lab.curves import Estimate
 from heldin.lab.reproducing import Built, Item, Runs
-from heldin.lab.sensitivity import over_thresholds, sensitivity, spread
+from heldin.lab.sensitivity import sensitivity, spread
 from heldin.lab.tables import Table
 from paper.making import MEAN_CURVE, PER_RUN, answers, group_of, stops
 from paper.settings import SEVEN, seconds_of
+from paper.thresholds import twenty
 
 
 def build(runs: Runs) -> Built:
@@ -20,10 +21,7 @@ def build(runs: Runs) -> Built:
         for protocol in (PER_RUN, MEAN_CURVE):
             row: dict = {"way": name, "protocol": protocol}
             for metric in ("accuracy", "loss"):
-                spreads = [
-                    spread(over_thresholds(group, way[name], protocol=protocol), f"test_{metric}")
-                    for (_, group), way in zip(found, ways, strict=True)
-                ]
+                spreads = [spread(twenty(runs, setting, name, protocol), f"test_{metric}") for setting, _ in found]
                 value = sensitivity(spreads)
                 numbers.setdefault(f"{name}.{metric}", {})[protocol] = Estimate(value, None, len(found))
                 row[f"sensitivity of {metric}"] = value

@@ -47,11 +47,12 @@ def build(runs: Runs) -> Built:
 
 ITEM = Item(
     label="tab:var",
-    claim="Over training, gradient disparity correlates with the test loss more than the variance of gradients does, in "
-    "seven of eight settings.",
+    claim="Over training, gradient disparity correlates with the test loss more than the variance of gradients does, "
+    "in seven of eight settings.",
     stage=3,
     specs=lambda profile: [spec for setting in SETTINGS for spec in setting.full(profile)],
     build=build,
-    differs="12.8 k samples become 2,000 of MNIST and 1,280 of CIFAR-10; widths 1/4 (AlexNet), 1/8 (VGG), 1/16 (ResNet).",
+    differs="12.8 k samples become 2,000 of MNIST and 1,280 of CIFAR-10; widths 1/4 (AlexNet), 1/8 (VGG), 1/16 "
+    "(ResNet).",
     seconds=seconds_of,
 )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 from heldin.lab.comparing import thresholds_table
 from heldin.lab.curves import Estimate, estimate
-from heldin.lab.grouping import Group
 from heldin.lab.reproducing import Built, Runs
+from heldin.lab.selection import Outcome
 from heldin.lab.sensitivity import over_thresholds, spread
 from heldin.lab.tables import Table
 from heldin.lab.ways import Way
@@ -18,7 +19,7 @@ METRICS = ("loss", "accuracy", "top5")
 NUM = 20
 
 
-def over_twenty(runs: Runs, settings: Sequence[Setting], *, each: Sequence[str] = ()) -> Built:
+def over_twenty(runs: Runs, settings: Sequence[Setting], *, each: Sequence[str] = (), shown: bool = True) -> Built:
     """Best, mean and std over the thresholds for every setting; for those in `each` every threshold by itself too."""
     tables, numbers = {}, {}
     for setting in settings:
@@ -26,29 +27,40 @@ def over_twenty(runs: Runs, settings: Sequence[Setting], *, each: Sequence[str] 
         for name, way in stops(setting, runs.profile).items():
             if group is None or name == "cv_plus" or not answers(group, way):
                 continue
-            table = thresholds_table(group, way)
-            tables[f"{setting.key}-{name}"] = Table(table.columns, table.rows, f"{setting.title}: {way.title}", table.bold)
-            numbers.update(_numbers(group, f"{setting.key}.{name}", way, single=setting.key in each))
+            table = thresholds_table(group, way) if shown else Table((), ())
+            tables[f"{setting.key}-{name}"] = Table(
+                table.columns, table.rows, f"{setting.title}: {way.title}", table.bold
+            )
+            numbers.update(_numbers(runs, setting, name, single=setting.key in each))
     return Built(tables=tables, numbers=numbers)
 
 
-def _numbers(group: Group, key: str, way: Way, *, single: bool) -> Numbers:
-    found: Numbers = {}
+@cache
+def twenty(runs: Runs, setting: Setting, name: str, protocol: str) -> list[Outcome]:
+    """The outcome of disparity ("gd") or of cross-validation ("cv") at each threshold; several items ask for it."""
+    group = group_of(runs, setting)
+    return [] if group is None else over_thresholds(group, stops(setting, runs.profile)[name], protocol=protocol)
+
+
+def _numbers(runs: Runs, setting: Setting, name: str, *, single: bool) -> Numbers:
+    key, found = f"{setting.key}.{name}", {}
     for protocol in (PER_RUN, MEAN_CURVE):
-        outcomes = over_thresholds(group, way, protocol=protocol)
+        outcomes = twenty(runs, setting, name, protocol)
         for metric in METRICS:
-            name, printed = PRINTED[metric]
-            if name not in outcomes[0].metrics:
+            recorded, printed = PRINTED[metric]
+            if recorded not in outcomes[0].metrics:
                 continue
-            values = [printed(outcome.metrics[name].mean) for outcome in outcomes]
+            values = [printed(outcome.metrics[recorded].mean) for outcome in outcomes]
             best = min(values) if metric == "loss" else max(values)
-            over = spread(outcomes, name)
+            over = spread(outcomes, recorded)
             deviation = over.std * (1.0 if metric == "loss" else 100.0)
             for what, value in (("best", best), ("mean", printed(over.mean)), ("std", deviation)):
                 found.setdefault(f"{key}.{what}.{metric}", {})[protocol] = Estimate(value, None, NUM)
             for outcome, value in zip(outcomes, values, strict=True) if single else ():
                 found.setdefault(f"{key}.{_name(outcome.way)}.{metric}", {})[protocol] = Estimate(
-                    value, outcome.metrics[name].std and outcome.metrics[name].std * (1 if metric == "loss" else 100), len(outcome.seeds)
+                    value,
+                    outcome.metrics[recorded].std and outcome.metrics[recorded].std * (1 if metric == "loss" else 100),
+                    len(outcome.seeds),
                 )
         epochs = [outcome.epoch.mean for outcome in outcomes if outcome.num_fired == len(outcome.choices)]
         if epochs:

@@ -19,8 +19,7 @@ LOSS = nn.CrossEntropyLoss()
 
 @pytest.fixture(autouse=True)
 def _one_accelerator_a_test():
-    """Accelerate keeps one state a process; as in its own tests, each test has a new one."""
-    yield
+    """Accelerate keeps one state a process; as in its own tests, each test begins with a new one."""
     AcceleratorState._reset_state(True)
     GradientState._reset_state()
 

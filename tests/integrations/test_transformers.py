@@ -385,9 +385,9 @@ def test_the_example_is_the_plain_script_and_a_few_lines(example, capsys):
     assert num_added == 2
     marked()
     assert "stopped at epoch" in (printed := capsys.readouterr().out)
-    assert "trained for 60 epochs" not in printed
+    assert "trained for 40 epochs" not in printed
     plain()
-    assert "trained for 60 epochs" in capsys.readouterr().out
+    assert "trained for 40 epochs" in capsys.readouterr().out
 
 
 def test_without_transformers_it_says_what_to_install(monkeypatch):

@@ -4,35 +4,33 @@ The loss is the net's own, `get_loss` with its criterion unreduced; batches are 
 into the net's history, the state into pickles of the net and into `Checkpoint(f_heldin=...)`.
 
 skorch has no word for "enough" but KeyboardInterrupt, which cannot be told from Ctrl-C and cuts off the callbacks that
-come later. So `fit_loop` is left by an exception of our own, caught right around it, once every callback has had its turn.
+come later. So `fit_loop` is left by an exception of our own, caught right around it, once all of them had their turn.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.functional import mse_loss
 from torch.optim import Optimizer
 
 from heldin.errors import MissingExtraError
 from heldin.integrations._adapter import Adapter
 from heldin.integrations._counting import Steps
-from heldin.probing.losses import unreduced
 from heldin.probing.randomness import own_randomness
 
 try:
     from skorch.callbacks import Callback
-    from skorch.dataset import unpack_data
 except ImportError as error:
     raise MissingExtraError(
         'heldin.integrations.skorch needs skorch. Install it: pip install "heldin[skorch]".'
     ) from error
+
+from heldin.integrations._skorch_losses import NetLosses
 
 LOOP_ARGUMENTS = ("X", "y", "epochs", "_routing_method")  # of fit_loop; all others go to the module
 
@@ -66,7 +64,7 @@ class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
             self._loaded = self._stopper.state_dict()
         optimizer = getattr(net, "optimizer_", None)
         optimizer = getattr(optimizer, "optimizer", optimizer)  # as Accelerate wraps it
-        losses = _NetLosses(net)
+        losses = NetLosses(net)
         self.bind(
             net.module_,
             sample_losses=losses,
@@ -115,7 +113,7 @@ class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Decision and history can be read at once, without a model; training goes on from them."""
-        vars(self).update(state)
+        self.__dict__.update(state)
         if state["_loaded"]:
             stand_in = nn.ParameterList([torch.zeros(1)])
             self._stopper = self._make(stand_in, mse_loss, None, torch.optim.SGD(stand_in.parameters()))
@@ -142,7 +140,7 @@ class _Last(Callback):  # type: ignore[misc]
             raise _Enough
 
 
-def _until_stopped(net: Any, stopping: HeldInStopping, losses: _NetLosses, *args: Any, **kwargs: Any) -> Any:
+def _until_stopped(net: Any, stopping: HeldInStopping, losses: NetLosses, *args: Any, **kwargs: Any) -> Any:
     """The net's `fit_loop`, for one call; nothing of it where a training that was stopped is taken up again."""
     del vars(net)["fit_loop"]
     losses.fit_params = {name: value for name, value in kwargs.items() if name not in LOOP_ARGUMENTS}
@@ -157,47 +155,6 @@ def _until_stopped(net: Any, stopping: HeldInStopping, losses: _NetLosses, *args
     finally:
         net.callbacks_ = others
     return net
-
-
-class _NetLosses(nn.Module):
-    """The losses of single samples that the net averages, as f(model, batch).
-
-    A module, so that a criterion that remembers things is left as it was.
-    """
-
-    def __init__(self, net: Any) -> None:
-        super().__init__()
-        criterion = net.criterion_
-        self.criterion = getattr(criterion, "_orig_mod", criterion)  # torch.compile hides what it wraps
-        self.net = net
-        self.fit_params: dict[str, Any] = {}
-
-    def forward(self, model: nn.Module, batch: Any) -> Tensor:
-        inputs, targets = unpack_data(batch)
-        with _unreduced(self.criterion) as criterion, _swapped(self.net, module_=model, criterion_=criterion):
-            outputs = self.net.infer(inputs, **self.fit_params)
-            losses: Tensor = self.net.get_loss(outputs, targets, X=inputs, training=True)
-        return losses
-
-
-@contextmanager
-def _unreduced(criterion: Any) -> Iterator[Any]:
-    """The criterion without its reduction: itself for a while, as a copy's `forward` may be bound to the original."""
-    if not isinstance(criterion, nn.Module) or "reduction" not in vars(criterion):
-        yield unreduced(criterion)
-        return
-    with _swapped(criterion, reduction="none"):
-        yield criterion
-
-
-@contextmanager
-def _swapped(holder: Any, **parts: Any) -> Iterator[None]:
-    own = {name: vars(holder)[name] for name in parts}
-    vars(holder).update(parts)
-    try:
-        yield
-    finally:
-        vars(holder).update(own)
 
 
 def _nothing(*_: Any) -> None:

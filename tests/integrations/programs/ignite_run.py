@@ -36,8 +36,8 @@ def trained(folder: Path, patience: int = 2, killed_at: int | None = None, epoch
     stopping = HeldInStopping(loss_fn=LOSS, patience=patience).attach(trainer, model, optimizer)
     saved = {"model": model, "optimizer": optimizer, "trainer": trainer, "stopping": stopping}
     if idist.get_world_size() == 1:
-        saving = Checkpoint(saved, DiskSaver(str(folder), require_empty=False), filename_pattern="last.pt", n_saved=None)
-        trainer.add_event_handler(Events.EPOCH_COMPLETED, saving)
+        disk = DiskSaver(str(folder), require_empty=False)
+        trainer.add_event_handler(Events.EPOCH_COMPLETED, Checkpoint(saved, disk, filename_pattern="last.pt"))
     trainer.add_event_handler(Events.EPOCH_STARTED, lambda engine: order.set_epoch(engine.state.epoch))
     trainer.add_event_handler(Events.ITERATION_STARTED, lambda engine: torch.manual_seed(engine.state.iteration))
 

@@ -2,7 +2,7 @@
 
     skorch_run.py FOLDER [KILLED_AT_EPOCH]
 
-Writes checkpoints to FOLDER, goes on from them where there are some, and writes what it came to into FOLDER/rank0.json.
+Writes checkpoints to FOLDER and goes on from them where there are some.
 """
 
 from __future__ import annotations
@@ -75,6 +75,4 @@ def outcome(net: NeuralNetClassifier) -> dict:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    folder = Path(sys.argv[1])
-    killed = [Killed(int(epoch)) for epoch in sys.argv[2:]]
-    (folder / "rank0.json").write_text(json.dumps(outcome(trained(folder, HeldInStopping(patience=2), *killed))))
+    trained(Path(sys.argv[1]), HeldInStopping(patience=2), *(Killed(int(epoch)) for epoch in sys.argv[2:]))

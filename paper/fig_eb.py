@@ -1,0 +1,38 @@
+"""Figure eb: which signals tell noisy labels from clean ones."""
+
+from heldin.lab.curves import estimate
+from heldin.lab.reproducing import ANY, Built, Item, Runs
+from paper.displays import LevelsDisplay
+from paper.making import at_end, averaged, group_of
+from paper.settings import RIVALS_CIFAR10, RIVALS_CIFAR10_NOISY, seconds_of
+
+SETTINGS = {"0%": RIVALS_CIFAR10, "50%": RIVALS_CIFAR10_NOISY}
+SIGNALS = {"gd": "gradient_disparity", "eb": "evidence_based", "sign": "sign"}
+
+
+def build(runs: Runs) -> Built:
+    """The curves, and by how much each signal is larger with noisy labels, over all epochs."""
+    groups = {title: group for title, setting in SETTINGS.items() if (group := group_of(runs, setting)) and group.full}
+    figures = {name: LevelsDisplay(groups, name) for name in ("test_loss", *SIGNALS.values())} if groups else {}
+    numbers = {}
+    if len(groups) == len(SETTINGS):
+        for name, signal in SIGNALS.items():
+            clean, noisy = (averaged(groups[title], signal) for title in SETTINGS)
+            shared = sorted(clean.keys() & noisy.keys())
+            if shared:
+                numbers[f"{name}.noisy-clean"] = {ANY: estimate([noisy[seed] - clean[seed] for seed in shared])}
+                clean, noisy = (at_end(groups[title], signal) for title in SETTINGS)
+                numbers[f"{name}.end.noisy-clean"] = {ANY: estimate([noisy[seed] - clean[seed] for seed in shared])}
+    return Built(figures=figures, numbers=numbers)
+
+
+ITEM = Item(
+    label="fig:eb",
+    claim="Gradient disparity tells noisy from clean labels; the sign of inner products and the EB-criterion take the "
+    "noisy setting for the better one.",
+    stage=1,
+    specs=lambda profile: [spec for setting in SETTINGS.values() for spec in setting.full(profile)],
+    build=build,
+    differs="As tab:RW.",
+    seconds=seconds_of,
+)

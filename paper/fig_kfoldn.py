@@ -1,0 +1,15 @@
+"""Figure kfoldn: the curves of the noisy settings."""
+
+from heldin.lab.reproducing import Item
+from paper.kfold import drawn
+from paper.settings import NOISY, seconds_of
+
+ITEM = Item(
+    label="fig:kfoldn",
+    claim="With noisy labels the validation loss no longer follows the test loss, while gradient disparity does.",
+    stage=1,
+    specs=lambda profile: [spec for setting in NOISY for spec in setting.specs(profile)],
+    build=lambda runs: drawn(runs, NOISY),
+    differs="As tab:kfoldn.",
+    seconds=seconds_of,
+)
