@@ -5,15 +5,11 @@ import statistics
 
 from heldin.lab.curves import curve_of, estimate, has
 from heldin.lab.reproducing import ANY, Built, Item, Runs
-from heldin.lab.spec import RunSpec
 from heldin.lab.ways import Kind, Way
 from heldin.rules import NthRise
 from paper.displays import LevelsDisplay
-from paper.lacking import NUM_PROBES
 from paper.making import difference, group_of, stop_numbers
-from paper.settings import DISPARITY, PROBES, SIZES_RESNET
-
-SETTINGS = {"laptop": SIZES_RESNET[2560], "paper": SIZES_RESNET[12800]}  # 20 batches of 128, and 100
+from paper.settings import DISPARITY, PROBED_RESNET, PROBES, seconds_of
 
 
 def label(num: int) -> str:
@@ -21,15 +17,9 @@ def label(num: int) -> str:
     return DISPARITY if num == 5 else f"{DISPARITY}@s={num}"
 
 
-def specs(profile: str) -> list[RunSpec]:
-    """The runs of figure DA at this size once more, with one disparity for each s."""
-    more = tuple(label(num) for num in PROBES)
-    return [spec.with_(signals=more) for spec in SETTINGS[profile].full(profile)] if NUM_PROBES else []
-
-
 def build(runs: Runs) -> Built:
     """The curves, and how much the disparity jumps from one epoch to the next for each s."""
-    group = group_of(runs, SETTINGS[runs.profile])
+    group = group_of(runs, PROBED_RESNET)
     if group is None or not any(has(record, label(PROBES[0])) for record in group.full):
         return Built()
     jumps = {num: _jumps(group.full, label(num)) for num in PROBES}
@@ -56,10 +46,9 @@ def _jumps(records, name: str) -> list[float]:
 ITEM = Item(
     label="fig:s",
     claim="Averaged over two batches gradient disparity varies much; five are enough.",
-    stage=4,
-    specs=specs,
+    stage=3,
+    specs=lambda profile: PROBED_RESNET.full(profile),
     build=build,
     differs="2,560 samples instead of 12.8 k, width 1/16, 25 epochs.",
-    seconds=lambda spec: spec.epochs * 5.5,
-    lacking="" if NUM_PROBES else "a number of probe batches other than 5: signals such as gradient_disparity@s=20",
+    seconds=seconds_of,
 )

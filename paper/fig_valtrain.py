@@ -6,7 +6,6 @@ from heldin.lab.reproducing import ANY, Built, Item, Runs
 from heldin.lab.spec import RunSpec
 from paper.data import CIFAR10, CIFAR100
 from paper.displays import SeriesDisplay
-from paper.lacking import TRAIN_VAL
 from paper.settings import SEEDS
 
 TRAIN_TRAIN, TRAIN_VALIDATION = "gradient_disparity", "train_val_disparity"
@@ -33,8 +32,6 @@ EPOCHS = {"laptop": 10, "paper": 50}
 
 def specs(profile: str) -> list[RunSpec]:
     """Every network, size, noise and seed, each without one fifth of the data: 60 runs, and 180."""
-    if not TRAIN_VAL:
-        return []
     both = {"fold": 0, "folds": 5, "epochs": EPOCHS[profile], "signals": (TRAIN_TRAIN, TRAIN_VALIDATION)}
     return [
         base.with_(num_samples=num, label_noise=noise, seed=seed, batch_size=min(base.batch_size, 64), **both)
@@ -78,7 +75,4 @@ ITEM = Item(
     build=build,
     differs="60 runs of 5 networks, 2 sizes, 2 levels of noise and 3 seeds instead of 220, each at its 10th epoch.",
     seconds=seconds,
-    lacking=""
-    if TRAIN_VAL
-    else "train_val_disparity in the lab: batches of the fold left out, for signals that compare",
 )

@@ -283,8 +283,14 @@ def _sizes(
     return found
 
 
+PROBES = (2, 5, 10, 20)
+"""The numbers s of batches that the disparity is averaged over."""
+
+PROBED = (*WATCHED, *(f"{DISPARITY}@s={num}" for num in PROBES if num != 5))
+_BY_SIZE = _sizes("c10_size", "CIFAR-10, ResNet-18", _NARROW_RESNET, _RESNET, 0.0013)
 SIZES_RESNET = {
-    **_sizes("c10_size", "CIFAR-10, ResNet-18", _NARROW_RESNET, _RESNET, 0.0013),
+    **_BY_SIZE,
+    2560: replace(_BY_SIZE[2560], signals=PROBED, seconds=(7.5, 0.0)),  # 20 batches of 128: enough for s = 20
     1280: _at("laptop", RIVALS_CIFAR10),
     12800: _at("paper", RIVALS_CIFAR10),
 }
@@ -443,6 +449,10 @@ def _pair(key: str, title: str, model: str, seconds: float) -> tuple[Setting, Se
     return clean, noisy
 
 
+PROBED_RESNET = Setting("probed", "CIFAR-10, ResNet-18", SIZES_RESNET[2560].laptop, _RESNET, signals=PROBED)
+"""What the disparity is averaged over; on the laptop the very runs of the series over sizes."""
+
+
 VGG16, VGG16_NOISY = _pair("c10_vgg16", "CIFAR-10, VGG-16", "vgg16", 3.1)
 VGG19, VGG19_NOISY = _pair("c10_vgg19", "CIFAR-10, VGG-19", "vgg19", 3.7)
 
@@ -457,9 +467,6 @@ TASKS = {
     },
 }
 """MRNet is given to those who register; on the laptop BreastMNIST stands in for it."""
-
-PROBES = (2, 5, 10, 20)
-"""The numbers s of batches that the disparity is averaged over."""
 
 
 def seconds_of(spec: RunSpec) -> float:

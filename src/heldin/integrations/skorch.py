@@ -51,8 +51,8 @@ class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
         ...     callbacks=[HeldInStopping(patience=2)],
         ... )
         >>> _ = net.fit(torch.randn(64, 4), torch.randint(3, (64,)))
-        >>> len(net.heldin_.stopper.history)
-        10
+        >>> len(net.heldin_.stopper.history) == len(net.history)
+        True
     """
 
     _loader: Any = None
