@@ -1,3 +1,4 @@
+import os
 import random
 
 import numpy
@@ -5,6 +6,7 @@ import pytest
 import torch
 from hypothesis import settings
 
+os.environ.setdefault("KERAS_BACKEND", "torch")  # before anybody imports keras
 torch.set_num_threads(1)  # what is tested is small: threads would wait for each other, on a busy machine for long
 
 settings.register_profile("heldin", derandomize=True, deadline=None)

@@ -192,3 +192,7 @@ def test_two_ranks_decide_alike_and_an_error_on_one_reaches_all(ranks):
     assert "NotFiniteError" in one["error"]
     assert "Rank 0 could not measure" in other["error"]
     assert "All ranks should be at the same measurement. Found them at [1, 0]" in one["astray"] == other["astray"]
+
+
+def test_signals_that_take_a_step_can_be_asked_for_before_there_is_an_optimizer():
+    assert Adapter(signal="optimization_variance").signal == "optimization_variance"

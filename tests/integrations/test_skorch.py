@@ -190,6 +190,15 @@ def test_every_callback_has_its_turn_before_the_net_is_stopped(mlp, mnist):
     assert [name for name, _ in net.callbacks_].count("heldin_last") == 0
 
 
+@pytest.mark.parametrize("patiences", [(1, 9), (9, 1)])
+def test_of_two_callbacks_either_stops(patiences, mlp, mnist):
+    both = [HeldInStopping(patience=patience) for patience in patiences]
+    net = fit(make(mlp, *both), mnist)
+    assert sorted(stopping.decision.stop for stopping in both) == [False, True]
+    assert len(net.history) < 20
+    assert [name for name, _ in net.callbacks_].count("heldin_last") == 0
+
+
 def test_no_interrupt_is_faked_and_a_real_one_is_none_of_ours(mlp, mnist):
     class Watching(NeuralNetClassifier):
         def fit_loop(self, *args, **kwargs):

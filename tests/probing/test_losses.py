@@ -196,3 +196,10 @@ def test_the_loss_of_training_is_the_mean_where_there_are_losses_of_single_sampl
 def test_a_training_loss_that_is_not_finite_is_refused():
     with pytest.raises(NotFiniteError):
         training_loss(F.cross_entropy, None, nn.Linear(2, 3), (torch.full((4, 2), float("nan")), CLASSES))
+
+
+def test_a_compiled_loss_is_left_as_it_is():
+    loss = nn.CrossEntropyLoss()
+    compiled = torch.compile(loss, backend="eager")
+    losses_of(compiled, nn.Linear(2, 3), (torch.randn(4, 2), CLASSES))
+    assert loss.reduction == "mean"

@@ -214,7 +214,8 @@ class Adapter:
         if self.every is not None:
             require_integer("every", self.every, at_least=1, remedy="every=None measures once an epoch.")
         stand_in = mse_loss if self.loss_fn is None and self.sample_losses is None else self.loss_fn
-        self._make(nn.ParameterList([torch.zeros(1)]), stand_in, self.sample_losses)
+        model = nn.ParameterList([torch.zeros(1)])
+        self._make(model, stand_in, self.sample_losses, torch.optim.SGD(model.parameters()))
 
 
 def held_loader(loader: Any) -> Any:

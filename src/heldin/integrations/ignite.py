@@ -81,6 +81,8 @@ class HeldInStopping(Adapter, Serializable):  # type: ignore[misc]
         """Begin; go on from before where the engine does. A state that says stop stops at once."""
         if self._stopper is not None and engine.state.iteration > 0 and self._loaded is None:
             self._loaded = self._stopper.state_dict()
+        if self._step_counter is not None:  # of a run that broke off
+            self._step_counter.end()
         self._step_counter = None if optimizer is None else Steps(optimizer)
         self.bind(model, optimizer=optimizer, steps=engine.state.iteration if optimizer is None else 0)
         self._stop(engine)

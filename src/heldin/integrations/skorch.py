@@ -72,9 +72,11 @@ class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
             tell=print if net.verbose else _nothing,
         )
         self._loader = None
+        if self._step_counter is not None:  # of a training that broke off
+            self._step_counter.end()
         self._step_counter = Steps(optimizer) if isinstance(optimizer, Optimizer) else None
         net.heldin_ = self  # where Checkpoint(f_heldin=...) looks for it
-        vars(net)["fit_loop"] = partial(_until_stopped, net, self, losses)
+        vars(net)["fit_loop"] = partial(_until_stopped, net, net.fit_loop, self, losses)
 
     def on_epoch_begin(self, net: Any, dataset_train: Any = None, **kwargs: Any) -> None:
         """Have a loader of the net's own kind at hand."""
@@ -140,16 +142,18 @@ class _Last(Callback):  # type: ignore[misc]
             raise _Enough
 
 
-def _until_stopped(net: Any, stopping: HeldInStopping, losses: NetLosses, *args: Any, **kwargs: Any) -> Any:
+def _until_stopped(
+    net: Any, fit_loop: Any, stopping: HeldInStopping, losses: NetLosses, *args: Any, **kwargs: Any
+) -> Any:
     """The net's `fit_loop`, for one call; nothing of it where a training that was stopped is taken up again."""
-    del vars(net)["fit_loop"]
+    vars(net).pop("fit_loop", None)
     losses.fit_params = {name: value for name, value in kwargs.items() if name not in LOOP_ARGUMENTS}
     if stopping.decision.stop:
         return net
-    others = [(name, callback) for name, callback in net.callbacks_ if not isinstance(callback, _Last)]
+    others = [(name, one) for name, one in net.callbacks_ if not (isinstance(one, _Last) and one.stopping is stopping)]
     net.callbacks_ = [*others, ("heldin_last", _Last(stopping))]
     try:
-        net.fit_loop(*args, **kwargs)
+        fit_loop(*args, **kwargs)
     except _Enough:
         pass
     finally:
