@@ -76,10 +76,10 @@ def unreduced(loss_fn: LossFunction | None) -> LossFunction:
     if not callable(loss_fn):
         raise ArgumentError(f"Parameter `loss_fn` should be callable. Found {loss_fn!r}. {PER_SAMPLE_REMEDY}")
     if isinstance(loss_fn, nn.Module):
-        loss_fn = getattr(loss_fn, "_orig_mod", loss_fn)  # a compiled module hands on what is set on it
-        if not hasattr(loss_fn, "reduction"):
+        module: nn.Module = getattr(loss_fn, "_orig_mod", loss_fn)  # a compiled one hands on what is set on it
+        if not hasattr(module, "reduction"):
             return loss_fn
-        own = copy.copy(loss_fn)
+        own = copy.copy(module)
         own.reduction = "none"  # type: ignore[assignment]
         return own
     try:
