@@ -12,7 +12,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from heldin.lab.reproducing import Built, Item, Runs, read_records, records_of, write_records
+from heldin.lab.committing import read_records, records_of, write_records
+from heldin.lab.reproducing import Built, Item, Runs
 from heldin.lab.store import Store
 from paper.items import ITEMS
 from paper.page import PAGE, RESULTS, page

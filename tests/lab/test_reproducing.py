@@ -5,22 +5,10 @@ import math
 import pytest
 
 from heldin.errors import ArgumentError
+from heldin.lab.committing import read_records, write_records
 from heldin.lab.costs import UnitSeconds
 from heldin.lab.curves import Estimate
-from heldin.lab.reproducing import (
-    ANY,
-    Built,
-    Claim,
-    Item,
-    Runs,
-    Verdict,
-    claims_from_toml,
-    in_order,
-    judge,
-    load_items,
-    read_records,
-    write_records,
-)
+from heldin.lab.reproducing import ANY, Built, Claim, Item, Runs, Verdict, claims_from_toml, in_order, judge, load_items
 from heldin.lab.spec import RunSpec
 from heldin.lab.store import RunRecord
 

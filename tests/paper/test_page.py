@@ -5,7 +5,8 @@ from paper.build import build_all, write_tables
 from paper.items import ITEMS
 from paper.page import PAGE, RESULTS, page
 
-from heldin.lab.reproducing import Runs, read_records, write_records
+from heldin.lab.committing import read_records, write_records
+from heldin.lab.reproducing import Runs
 
 
 def test_the_page_is_what_the_records_give():

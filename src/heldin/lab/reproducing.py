@@ -7,11 +7,10 @@ printed number; the verdict on it follows from the claim and from our number alo
 from __future__ import annotations
 
 import importlib
-import json
 import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from functools import cached_property
 from pathlib import Path
@@ -23,11 +22,11 @@ else:
     import tomli as tomllib
 
 from heldin.errors import ArgumentError, near_match
-from heldin.lab.costs import UnitSeconds, unit_seconds
+from heldin.lab.costs import UnitSeconds
 from heldin.lab.curves import Estimate
 from heldin.lab.grouping import Group, groups, setting_of
-from heldin.lab.spec import RunSpec, spec_from
-from heldin.lab.store import RunRecord, Store, _read, _written
+from heldin.lab.spec import RunSpec
+from heldin.lab.store import RunRecord
 from heldin.lab.tables import Table
 
 ANY = ""
@@ -261,54 +260,3 @@ def _tolerance(claim: Claim, ours: Estimate) -> float:
 
 def _side(difference: float) -> int:
     return (difference > 0.0) - (difference < 0.0)
-
-
-def records_of(store: Store, specs: Iterable[RunSpec]) -> tuple[list[RunRecord], dict[str, UnitSeconds]]:
-    """The finished runs among these, and their seconds."""
-    records, units = [], {}
-    for spec in dict.fromkeys(specs):
-        folder = store.folder(spec)
-        if folder.done:
-            records.append(folder.record())
-            found = unit_seconds(folder.lines("timings.jsonl"))
-            if found is not None:
-                units[spec.id] = found
-    return records, units
-
-
-def write_records(folder: Path, records: Iterable[RunRecord], units: Mapping[str, UnitSeconds]) -> list[Path]:
-    """Finished runs, a file for each setting and a line for each run: small enough to be kept with the code."""
-    files: dict[str, list[RunRecord]] = {}
-    for record in sorted(records, key=lambda record: record.id):
-        setting = setting_of(record.spec)
-        name = f"{setting.dataset.replace(':', '-')}-{setting.model}-{setting.id[:8]}.jsonl"
-        files.setdefault(name, []).append(record)
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, some in files.items():
-        (folder / name).write_text("".join(_line(record, units.get(record.id)) + "\n" for record in some))
-    return [folder / name for name in files]
-
-
-def _line(record: RunRecord, seconds: UnitSeconds | None) -> str:
-    content = {
-        "id": record.id,
-        "spec": record.spec.as_dict(),
-        "unit_seconds": None if seconds is None else asdict(seconds),
-        "epochs": record.epochs,
-    }
-    return json.dumps(_written(content), separators=(",", ":"), allow_nan=False)
-
-
-def read_records(folder: Path, profile: str) -> Runs:
-    """What `write_records` wrote; nothing where there is no such folder."""
-    records, units = [], {}
-    for path in sorted(folder.glob("*.jsonl")):
-        for line in path.read_text().splitlines():
-            content = _read(json.loads(line))
-            record = RunRecord(spec_from(content["spec"]), tuple(content["epochs"]), True)
-            if record.id != content["id"]:
-                raise ArgumentError(f"{path} holds the record {content['id']} of a spec with another id, {record.id}.")
-            records.append(record)
-            if content["unit_seconds"] is not None:
-                units[record.id] = UnitSeconds(**content["unit_seconds"])
-    return Runs(profile, records, units)

@@ -103,7 +103,7 @@ class RunFolder:
 
     def append(self, name: str, line: Mapping[str, Any]) -> None:
         """Add a line to `epochs.jsonl` or `timings.jsonl`."""
-        text = json.dumps(_written(line), separators=(",", ":"), allow_nan=False)
+        text = json.dumps(written(line), separators=(",", ":"), allow_nan=False)
         with _told(self.path), (self.path / name).open("a") as file:
             file.write(text + "\n")
             file.flush()
@@ -116,7 +116,7 @@ class RunFolder:
             return []
         whole = path.read_text().split("\n")[:-1]
         try:
-            return [_read(json.loads(line)) for line in whole if line]
+            return [understood(json.loads(line)) for line in whole if line]
         except json.JSONDecodeError as error:
             raise StoreError(
                 f"{path} should hold one JSON object a line. Found one that is none ({error}): the file was changed by "
@@ -149,7 +149,7 @@ class RunFolder:
 
     def finish(self, summary: Mapping[str, Any]) -> None:
         """Mark the run as done, and let its checkpoint go."""
-        text = json.dumps({"version": VERSION, **_written(summary)}, indent=1, allow_nan=False)
+        text = json.dumps({"version": VERSION, **written(summary)}, indent=1, allow_nan=False)
         _replace(self.path / "done.json", lambda file: file.write_text(text + "\n"))
         (self.path / "checkpoint.pt").unlink(missing_ok=True)
 
@@ -207,21 +207,21 @@ def _told(path: Path) -> Iterator[None]:
         raise StoreError(f"{path} cannot be written: {error}. Make room, and run the same command again.") from error
 
 
-def _written(value: Any) -> Any:
+def written(value: Any) -> Any:
     """Plain JSON: numbers that are not finite by their names."""
     if isinstance(value, Mapping):
-        return {key: _written(part) for key, part in value.items()}
+        return {key: written(part) for key, part in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_written(part) for part in value]
+        return [written(part) for part in value]
     if isinstance(value, float) and not math.isfinite(value):
         return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
     return value
 
 
-def _read(value: Any) -> Any:
-    """`_written`, backwards."""
+def understood(value: Any) -> Any:
+    """`written`, backwards."""
     if isinstance(value, dict):
-        return {key: _read(part) for key, part in value.items()}
+        return {key: understood(part) for key, part in value.items()}
     if isinstance(value, list):
-        return [_read(part) for part in value]
+        return [understood(part) for part in value]
     return NOT_FINITE.get(value, value) if isinstance(value, str) else value
