@@ -69,3 +69,10 @@ def test_the_fingerprint_tells_data_apart(arrays):
     assert fingerprint(split) == fingerprint(prepare(spec(), arrays))
     assert fingerprint(split) != fingerprint(prepare(spec(label_noise=0.5), arrays))
     assert fingerprint(split)["train"] == 100
+
+
+def test_a_signal_that_compares_with_a_fold_needs_one(arrays):
+    signals = ("train_val_disparity",)
+    with pytest.raises(ArgumentError, match="--folds 5"):
+        prepare(spec(signals=signals), arrays)
+    assert prepare(spec(signals=signals, fold=0, folds=4), arrays).x_val is not None

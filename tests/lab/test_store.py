@@ -109,6 +109,7 @@ def test_a_checkpoint_that_could_not_be_written_leaves_the_old_one(folder, monke
 
 
 def test_a_run_that_is_done_lets_its_checkpoint_go(folder):
+    folder.append("epochs.jsonl", line(0))
     folder.save({"epoch": 0})
     folder.finish({"epochs": 1})
     assert folder.done
@@ -154,3 +155,19 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
 
 def test_an_empty_store_has_no_records(tmp_path):
     assert Store(tmp_path / "nowhere").records() == []
+
+
+def test_a_run_that_is_done_but_lost_its_records_is_told(folder):
+    folder.append("epochs.jsonl", line(0))
+    folder.finish({"epochs": 1})
+    assert folder.done
+    (folder.path / "epochs.jsonl").unlink()
+    with pytest.raises(StoreError, match="trained for 1 epochs, but .* holds 0"):
+        folder.record()
+
+
+def test_a_spec_that_was_changed_by_hand_is_told(tmp_path, folder):
+    path = folder.path / "spec.json"
+    path.write_text(path.read_text().replace('"batch_size": 128', '"batch_size": 64'))
+    with pytest.raises(StoreError, match="changed by hand"):
+        Store(tmp_path).records()

@@ -39,7 +39,13 @@ def command(
             show_default=False,
         ),
     ] = None,
-    signal: Annotated[str, typer.Option(help="The recorded signal or metric to look at.")] = "gradient_disparity",
+    signal: Annotated[
+        str | None,
+        typer.Option(
+            help="The recorded signal or metric, gradient_disparity by default; with numbers, what they are of.",
+            show_default=False,
+        ),
+    ] = None,
     rule: Annotated[
         str | None,
         typer.Option(
@@ -62,13 +68,17 @@ def command(
 ) -> None:
     """Say where a rule would have stopped."""
     if numbers is not None:
-        ruling = _ruling(rule, patience, threshold, smooth, own=NthRise())
+        own = NthRise() if signal is None or signal.startswith(PREFIXES) else parsed(signal).signal.rule
+        ruling = _ruling(rule, patience, threshold, smooth, own=own)
+        if direction is None and signal is not None and not signal.startswith(PREFIXES):
+            direction = direction_of(signal).value
         decision = replayed(ruling, _numbers(numbers), direction=direction)
         if as_json:
             show_json({"rule": str(ruling), **decision.as_dict()})
         else:
             show(f"{decision}.")
         return
+    signal = "gradient_disparity" if signal is None else signal
     metric = signal.startswith(PREFIXES)
     own = NthRise() if metric else parsed(signal)[0].rule
     ruling = _ruling(rule, patience, threshold, smooth, own=own)

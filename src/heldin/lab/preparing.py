@@ -11,7 +11,8 @@ from torch import Tensor
 
 from heldin.errors import ArgumentError
 from heldin.lab.data import Arrays, Exams, corrupt, folds, subset
-from heldin.lab.spec import RunSpec
+from heldin.lab.spec import RunSpec, parsed
+from heldin.needs import BatchGradients
 from heldin.probing.randomness import seed_for
 
 Samples: TypeAlias = "Tensor | Exams"
@@ -49,6 +50,13 @@ def prepare(spec: RunSpec, arrays: Arrays) -> Split:
             f"Parameter `batch_size` should be at most {num}, the number of samples. "
             f"Found `batch_size = {spec.batch_size}`."
         )
+    for label in spec.signals:
+        need = parsed(label).signal.needs
+        if isinstance(need, BatchGradients) and need.against and spec.fold is None:
+            raise ArgumentError(
+                f"The signal {label!r} compares with the fold left out. Found a run on all the data. "
+                "Give a fold and the number of folds (--folds 5), or leave the signal out."
+            )
     chosen = subset(available, num, seed_for(spec.seed, "subset"))
     x, y = _some(arrays.x_train, chosen), arrays.y_train[chosen]
     y = corrupt(y, spec.label_noise, arrays.num_classes, seed_for(spec.seed, "noise"))

@@ -155,8 +155,22 @@ class RunFolder:
 
     @property
     def done(self) -> bool:
-        """Whether the run reached its horizon."""
-        return (self.path / "done.json").exists()
+        """Whether the run reached its horizon, and its records are all there."""
+        path = self.path / "done.json"
+        if not path.exists():
+            return False
+        try:
+            wanted = json.loads(path.read_text())["epochs"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise StoreError(f"{path} should say how many epochs were trained. {error}. Remove {self.path}.") from error
+        records = self.path / "epochs.jsonl"
+        found = records.read_bytes().count(b"\n") if records.exists() else 0
+        if found != wanted:
+            raise StoreError(
+                f"Run {self.spec.id} was trained for {wanted} epochs, but {records} holds {found}: it was changed by "
+                f"hand, or lost. Put it back, or remove {self.path} to run it again."
+            )
+        return True
 
     def record(self) -> RunRecord:
         """What is known of the run."""
@@ -175,7 +189,13 @@ def _opened(path: Path) -> RunFolder:
             f"{path} was written by a newer heldin (version {version} of the store; this one reads {VERSION}). "
             "Update heldin, or use another folder."
         )
-    return RunFolder(path.parent, spec_from(content["spec"]))
+    spec = spec_from(content["spec"])
+    if spec.id != path.parent.name:
+        raise StoreError(
+            f"{path} should hold the spec of run {path.parent.name}. Found that of run {spec.id}: it was changed by "
+            "hand. Put it back, or move its folder away."
+        )
+    return RunFolder(path.parent, spec)
 
 
 def _replace(path: Path, write: Callable[[Path], object]) -> None:

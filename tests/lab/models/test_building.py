@@ -27,6 +27,11 @@ def test_images_of_another_size_are_refused():
         build("vgg13", (1, 28, 28), 10)
 
 
+def test_images_are_no_exams():
+    with pytest.raises(ArgumentError, match="takes exams"):
+        build("mrnet", (3, 32, 32), 2)
+
+
 @pytest.mark.parametrize(
     ("init", "std"),
     [("he_normal", (2 / 400) ** 0.5), ("xavier_uniform", (2 / 900) ** 0.5)],

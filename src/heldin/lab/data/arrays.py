@@ -108,6 +108,11 @@ def _put_together(name: str, raw: Raw, train: Tensor, test: Tensor, num_classes:
         class_labels(labels, f"{part} in {raw.origin}", num_samples=len(x), num_classes=num_classes)
         for part, labels, x in (("y_train", raw.y_train, train), ("y_test", raw.y_test, test))
     )
+    if num_classes is None and len(y_train) and int(y_test.max()) > int(y_train.max()):
+        raise DataError(
+            f"Labels of the test set should be among those of the training set, 0 to {int(y_train.max())}. "
+            f"Found one of {int(y_test.max())} in {raw.origin}."
+        )
     if num_classes is None:
         num_classes = int(max(y_train.max(), y_test.max())) + 1
         if num_classes < 2:

@@ -40,6 +40,11 @@ def build(
         model = resnet(int(depth), num_classes, scale=scale)
     else:
         require_choice("model", name, ("mrnet",))
+        if len(shape) != 4 or shape[1] != 3:
+            raise ArgumentError(
+                f"The model 'mrnet' takes exams of shape (slices, 3, h, w). Found shape {tuple(shape)}. "
+                "Choose the dataset mrnet, or another model."
+            )
         model = mrnet(num_classes, scale=scale)
     initialize(model, init)
     return model
