@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from heldin.lab.curves import Estimate
-from heldin.lab.reproducing import ANY, Built, Claim, Item, Runs, Verdict, claims_from_toml, judge, number_of
+from heldin.lab.reproducing import ANY, Built, Claim, Item, Runs, Verdict, claims_from_toml, in_order, judge, number_of
 from heldin.lab.tables import Table
 from paper.making import MEAN_CURVE, PER_RUN
 
@@ -24,7 +24,7 @@ declared in a file of this folder, every printed number stands in `claims.toml`.
 `results/` by `python -m paper.build`, and a test holds it to them.
 
 Two profiles: `paper` is the setting as the paper has it, `laptop` asks the same question at a size two cores finish.
-All numbers below are of the profile **{profile}**: {num_runs} runs. Its sizes were fixed by the time an epoch takes,
+All numbers below are of the profile **{profile}**: {num_runs} runs{progress}. Its sizes were fixed by the time an epoch takes,
 before any outcome was seen; `settings.py` says what all of them share, and each item below how it differs from the
 paper. Absolute numbers of narrow networks on few samples are not those of the paper's; what can be held against it is
 which way of stopping is ahead, what goes with what, and what rises or falls.
@@ -46,7 +46,7 @@ def page(items: Sequence[Item], built: Mapping[str, Built], runs: Runs, claims: 
     by_item = {item.label: [claim for claim in claims if claim.item == item.label] for item in items}
     judged = {label: _judged(some, built[label]) for label, some in by_item.items()}
     parts = [
-        INTRODUCTION.format(profile=runs.profile, num_runs=len(runs.records)),
+        INTRODUCTION.format(profile=runs.profile, num_runs=len(runs.records), progress=_progress(items, runs)),
         "## In one table",
         _summary(items, judged),
     ]
@@ -71,6 +71,14 @@ def _judged(claims: Sequence[Claim], built: Built) -> dict[str, dict[str, Verdic
 def _protocols(claim: Claim, built: Built) -> tuple[str, ...]:
     found = built.numbers.get(claim.key, {})
     return (ANY,) if not found or set(found) == {ANY} else (PER_RUN, MEAN_CURVE)
+
+
+def _progress(items: Sequence[Item], runs: Runs) -> str:
+    """How much of the profile is there yet: verdicts that rest on few seeds still move."""
+    wanted = len(in_order(items, runs.profile))
+    if len(runs.records) >= wanted:
+        return ""
+    return f" of {wanted}, so **the sweep is unfinished**, and verdicts that rest on one seed are not final"
 
 
 def _summary(items: Sequence[Item], judged: Mapping[str, Judged]) -> str:
