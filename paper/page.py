@@ -27,7 +27,8 @@ Two profiles: `paper` is the setting as the paper has it, `laptop` asks the same
 All numbers below are of the profile **{profile}**: {num_runs} runs{progress}.
 Its sizes were fixed by the time an epoch takes, before any outcome was seen; `settings.py` says what all of
 them share, and each item below how it differs from the paper. Absolute numbers of narrow networks on few
-samples are not those of the paper's; what can be held against it is which way of stopping is ahead, what goes with what, and what rises or falls.
+samples are not those of the paper's; what can be held against it is which way of stopping is ahead,
+what goes with what, and what rises or falls.
 
 **The rule.** A number is *reproduced* where ours is within the claim's tolerance (without one: 2 standard deviations,
 the paper's and ours together) and lies on the same side of the number it is compared with; it has the *same direction*
