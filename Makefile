@@ -49,6 +49,7 @@ bench: $(STAMP)  ## time and memory of a measurement, as ratios, into benchmarks
 	@$(BIN)/python benchmarks/bench_moments.py
 	@$(BIN)/python benchmarks/bench_signals.py
 	@$(BIN)/python benchmarks/bench_lab.py
+	@$(BIN)/python benchmarks/bench_lora.py
 
 docs: $(STAMP)  ## the documentation site, into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet && echo "open site/index.html"
