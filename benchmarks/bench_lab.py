@@ -21,13 +21,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from heldin.lab.engine import run_all
 from heldin.lab.spec import RunSpec
 from heldin.lab.store import Store
 from heldin.lab.training import run
+from ratios import condensed
 
 RESULTS = Path(__file__).parent / "results" / "lab.json"
 ALEXNET = RunSpec(model="alexnet", num_samples=2000, epochs=4)
@@ -91,16 +91,15 @@ def row(
     quantity: str, values: list[float], *, at_most: float | None = None, at_least: float | None = None
 ) -> dict[str, Any]:
     """Condense repeats into a median, quartiles and a verdict."""
-    lower, median, upper = (round(float(value), 4) for value in np.percentile(values, [25, 50, 75]))
+    found = condensed(values)
+    median, (lower, upper) = found["median"], found["quartiles"]
     ok = (at_most is None or median <= at_most) and (at_least is None or median >= at_least)
     bar = f"at most {at_most}" if at_most is not None else f"at least {at_least}"
     verdict = "ok" if ok else "missed"
     print(f"{quantity:<32} {median:>7.3f} [{lower:.3f}, {upper:.3f}]  n = {len(values)}  bar {bar}  {verdict}")
     return {
         "quantity": quantity,
-        "median": median,
-        "quartiles": [lower, upper],
-        "num_repeats": len(values),
+        **found,
         "bar": bar,
         "verdict": verdict,
     }

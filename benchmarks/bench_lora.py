@@ -27,7 +27,6 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import peft
 import torch
 import transformers
@@ -37,6 +36,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArgumen
 import heldin
 from heldin.integrations._huggingface import OutputLosses
 from heldin.integrations.transformers import HeldInStopping
+from ratios import condensed, seconds
 
 NUM_BATCHES, BATCH_SIZE, LENGTH, VOCABULARY, NUM_STEPS = 5, 8, 64, 4000, 40
 RESULTS = Path(__file__).parent / "results" / "lora.json"
@@ -178,23 +178,10 @@ def trainable(model: nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
 
 
-def seconds(work: Callable[[], object]) -> float:
-    """How long `work` takes on the wall clock."""
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
-
-
 def row(models: dict[str, nn.Module], quantity: str, ratios: list[float]) -> dict[str, Any]:
     """Condense repeats into a median and quartiles."""
-    lower, median, upper = (round(float(value), 4) for value in np.percentile(ratios, [25, 50, 75]))
-    return {
-        "num_trainable": {name: trainable(model) for name, model in models.items()},
-        "quantity": quantity,
-        "median": median,
-        "quartiles": [lower, upper],
-        "num_repeats": len(ratios),
-    }
+    num_trainable = {name: trainable(model) for name, model in models.items()}
+    return {"num_trainable": num_trainable, "quantity": quantity, **condensed(ratios)}
 
 
 def line(row: dict[str, Any]) -> str:

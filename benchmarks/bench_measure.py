@@ -26,7 +26,6 @@ import os
 import resource
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -41,6 +40,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import heldin
 from heldin.lab.models import alexnet, fully_connected, resnet, vgg
 from paper_procedure import batch_gradients, mean_distance, paper_disparity
+from ratios import condensed, seconds, told, verdict
 
 BATCH_SIZE = 128
 NUM_BATCHES = 5
@@ -220,37 +220,16 @@ def count_parameters(case: Case) -> int:
         return sum(parameter.numel() for parameter in case.build().parameters())
 
 
-def seconds(work: Callable[[], None]) -> float:
-    """How long `work` takes on the wall clock."""
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
-
-
 def row(case: Case, quantity: str, ratios: list[float], *, bar: float | None) -> dict[str, Any]:
     """Condense repeats into a median, quartiles and, where there is a bar, a verdict."""
-    lower, median, upper = (round(float(value), 4) for value in np.percentile(ratios, [25, 50, 75]))
-    verdict = "no bar" if bar is None else "ok" if median <= bar else "over"
-    return {
-        "case": case.name,
-        "num_parameters": count_parameters(case),
-        "quantity": quantity,
-        "median": median,
-        "quartiles": [lower, upper],
-        "num_repeats": len(ratios),
-        "bar": bar,
-        "verdict": verdict,
-    }
+    found = condensed(ratios)
+    judged = {"bar": bar, "verdict": verdict(found["median"], bar)}
+    return {"case": case.name, "num_parameters": count_parameters(case), "quantity": quantity, **found, **judged}
 
 
 def line(row: dict[str, Any]) -> str:
     """A row of the printed table."""
-    lower, upper = row["quartiles"]
-    bar = "" if row["bar"] is None else f"{row['bar']:.2f}"
-    return (
-        f"{row['case']:<17} {row['num_parameters']:>11,} {row['quantity']:<43} {row['median']:>6.3f} "
-        f"[{lower:.3f}, {upper:.3f}]  n = {row['num_repeats']:<3} bar {bar:<5} {row['verdict']}"
-    )
+    return f"{row['case']:<17} {row['num_parameters']:>11,} {row['quantity']:<43} {row['median']:>6.3f} {told(row)}"
 
 
 if __name__ == "__main__":

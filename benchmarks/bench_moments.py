@@ -19,14 +19,12 @@ Usage: `python benchmarks/bench_moments.py [--quick]`.
 import argparse
 import json
 import os
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
@@ -39,6 +37,7 @@ from heldin.probing.persample import chunk_size
 from heldin.signals.class_alignment import ClassAlignment
 from heldin.signals.evidence import EvidenceBased
 from heldin.signals.gradient_snr import GradientSNR
+from ratios import condensed, seconds, told, verdict
 
 NUM_CLASSES = 10
 AGREEMENT = 1e-3
@@ -165,36 +164,16 @@ def check_agreement(model: nn.Module, probe: Probe, batch: Batch) -> None:
         assert abs(ours - theirs) <= AGREEMENT * theirs, f"found {ours!r}, by the plain vmap {theirs!r}"
 
 
-def seconds(work: Callable[[], None]) -> float:
-    """How long `work` takes on the wall clock."""
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
-
-
 def row(case: Case, quantity: str, ratios: list[float], *, bar: float | None) -> dict[str, Any]:
     """Condense repeats into a median, quartiles and, where there is a bar, a verdict."""
-    lower, median, upper = (round(float(value), 3) for value in np.percentile(ratios, [25, 50, 75]))
-    return {
-        "case": case.name,
-        "batch_size": case.batch_size,
-        "quantity": quantity,
-        "median": median,
-        "quartiles": [lower, upper],
-        "num_repeats": len(ratios),
-        "bar": bar,
-        "verdict": "no bar" if bar is None else "ok" if median <= bar else "over",
-    }
+    found = condensed(ratios)
+    judged = {"bar": bar, "verdict": verdict(found["median"], bar)}
+    return {"case": case.name, "batch_size": case.batch_size, "quantity": quantity, **found, **judged}
 
 
 def line(row: dict[str, Any]) -> str:
     """A row of the printed table."""
-    lower, upper = row["quartiles"]
-    bar = "" if row["bar"] is None else f"{row['bar']:.2f}"
-    return (
-        f"{row['case']:<17} m = {row['batch_size']:<4} {row['quantity']:<41} {row['median']:>7.3f} "
-        f"[{lower:.3f}, {upper:.3f}]  n = {row['num_repeats']:<3} bar {bar:<5} {row['verdict']}"
-    )
+    return f"{row['case']:<17} m = {row['batch_size']:<4} {row['quantity']:<41} {row['median']:>7.3f} {told(row)}"
 
 
 if __name__ == "__main__":

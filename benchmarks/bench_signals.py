@@ -20,14 +20,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
 import heldin
-from bench_measure import NUM_BATCHES, NUM_CLASSES, Case, plain_passes, random_batches, seconds
+from bench_measure import NUM_BATCHES, NUM_CLASSES, Case, plain_passes, random_batches
 from heldin.lab.models import fully_connected, vgg
 from heldin.signals import REGISTRY
+from ratios import condensed, seconds
 
 RESULTS = Path(__file__).parent / "results" / "signals.json"
 CASES = (
@@ -71,11 +71,10 @@ def look(case: Case, *, num_repeats: int) -> list[dict[str, Any]]:
                 taken[label].append(seconds(partial(measured, names)) / plain)
     rows = []
     for label, ratios in taken.items():
-        lower, median, upper = (round(float(value), 3) for value in np.percentile(ratios, [25, 50, 75]))
-        share = median / float(np.median(taken["all"]))
-        rows.append(
-            {"case": case.name, "signals": label, "median": median, "quartiles": [lower, upper], "n": len(ratios)}
-        )
+        found = condensed(ratios)
+        median, (lower, upper) = found["median"], found["quartiles"]
+        share = median / condensed(taken["all"])["median"]
+        rows.append({"case": case.name, "signals": label, **found})
         print(f"{case.name:<14} {median:>7.2f} [{lower:.2f}, {upper:.2f}]  {share:>4.0%} of all  {label}", flush=True)
     return rows
 

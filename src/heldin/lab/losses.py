@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -27,11 +26,3 @@ def build_loss(name: str) -> nn.Module:
     """The loss of that name."""
     require_choice("loss", name, ("cross_entropy", "mse"))
     return nn.CrossEntropyLoss() if name == "cross_entropy" else OneHotMSE()
-
-
-@torch.no_grad()
-def sample_losses(loss: nn.Module, output: Tensor, target: Tensor) -> Tensor:
-    """The losses of single samples (m,)."""
-    if isinstance(loss, OneHotMSE):
-        return OneHotMSE("none")(output, target)  # type: ignore[no-any-return]
-    return F.cross_entropy(output, target, reduction="none")

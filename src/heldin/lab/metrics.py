@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from heldin.lab.data import Exams
-from heldin.lab.losses import sample_losses
+from heldin.probing.losses import unreduced
 
 EVALUATION_BATCH = 512
 
@@ -24,10 +24,11 @@ def evaluate(model: nn.Module, loss: nn.Module, x: Tensor | Exams, y: Tensor) ->
     return metrics(loss, outputs, y)
 
 
+@torch.no_grad()
 def metrics(loss: nn.Module, outputs: Tensor, y: Tensor) -> dict[str, float]:
     """The metrics of outputs (n, C) for classes (n,)."""
     found = {
-        "loss": float(sample_losses(loss, outputs, y).double().mean()),
+        "loss": float(unreduced(loss)(outputs, y).double().mean()),
         "error": float((outputs.argmax(1) != y).double().mean()),
     }
     if outputs.shape[1] > 5:

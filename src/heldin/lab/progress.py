@@ -71,7 +71,7 @@ class Progress:
                 trained = 0
                 for spec in specs:
                     folder = store.folder(spec)
-                    epochs = spec.epochs if folder.done else _num_lines(folder.path / "epochs.jsonl")
+                    epochs = spec.epochs if folder.done else folder.num_epochs
                     trained += epochs
                     busy = 0 < epochs < spec.epochs
                     if busy and spec.id not in tasks and len(tasks) < SHOWN:
@@ -81,11 +81,3 @@ class Progress:
                         if not busy:
                             bars.remove_task(tasks.pop(spec.id))
                 bars.update(whole, completed=trained)
-
-
-def _num_lines(path: object) -> int:
-    try:
-        with open(str(path), "rb") as file:
-            return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 16), b""))
-    except OSError:
-        return 0

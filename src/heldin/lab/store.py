@@ -163,14 +163,21 @@ class RunFolder:
             wanted = json.loads(path.read_text())["epochs"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise StoreError(f"{path} should say how many epochs were trained. {error}. Remove {self.path}.") from error
-        records = self.path / "epochs.jsonl"
-        found = records.read_bytes().count(b"\n") if records.exists() else 0
+        found, records = self.num_epochs, self.path / "epochs.jsonl"
         if found != wanted:
             raise StoreError(
                 f"Run {self.spec.id} was trained for {wanted} epochs, but {records} holds {found}: it was changed by "
                 f"hand, or lost. Put it back, or remove {self.path} to run it again."
             )
         return True
+
+    @property
+    def num_epochs(self) -> int:
+        """How many epochs are recorded, counted without reading them."""
+        try:
+            return (self.path / "epochs.jsonl").read_bytes().count(b"\n")
+        except FileNotFoundError:
+            return 0
 
     def record(self) -> RunRecord:
         """What is known of the run."""

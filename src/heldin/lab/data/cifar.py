@@ -11,17 +11,50 @@ import numpy
 
 from heldin.errors import DataError
 from heldin.lab.data.arrays import Array, Arrays, Raw, from_pixels
+from heldin.lab.data.dataset import Dataset, Remote, first_of
 from heldin.lab.data.downloading import md5_of
 from heldin.lab.data.npz import read_npz
 from heldin.lab.data.pickles import PickledArray, read_pickle
 
 PLACE = "https://www.cs.toronto.edu/~kriz"
 SHAPE = (3, 32, 32)
-SOURCE = "https://www.cs.toronto.edu/~kriz/cifar.html; Krizhevsky, 2009"
-LICENCE = "none stated; the report asks to be cited"
 
 
-def read_cifar(
+def cifar(
+    name: str,
+    *,
+    archive: str,
+    md5: str,
+    folder: str,
+    train: Sequence[str],
+    test: str,
+    labels: str,
+    num_classes: int,
+) -> Dataset:
+    """The entry of one of the two: the archive, or the folder it unpacks to, or an npz file of that name."""
+
+    def find(root: Path) -> Path | None:
+        return first_of(root, archive, folder, f"{name}.npz")
+
+    def read(place: Path) -> Arrays:
+        return _read(name, place, folder=folder, train=train, test=test, labels=labels, num_classes=num_classes)
+
+    return Dataset(
+        name=name,
+        about=f"colour photographs, 32 x 32, {num_classes} classes",
+        num_train=50_000,
+        num_test=10_000,
+        source="https://www.cs.toronto.edu/~kriz/cifar.html; Krizhevsky, 2009",
+        licence="none stated; the report asks to be cited",
+        find=find,
+        read=read,
+        sums=lambda place: _sums(place, md5),
+        remotes=(Remote(archive, md5, (f"{PLACE}/{archive}",)),),
+        by_hand=f"put {archive}, the folder {folder} it unpacks to, or {name}.npz into ROOT.",
+    )
+
+
+def _read(
     name: str, place: Path, *, folder: str, train: Sequence[str], test: str, labels: str, num_classes: int
 ) -> Arrays:
     """The images of `place`: the archive, the folder it unpacks to, or an npz file."""
@@ -41,7 +74,7 @@ def read_cifar(
     return from_pixels(name, raw, shape=SHAPE, num_classes=num_classes)
 
 
-def archive_sums(place: Path, md5: str) -> list[str]:
+def _sums(place: Path, md5: str) -> list[str]:
     """A sentence if `place` is the archive, and not the official one."""
     if not place.name.endswith(".tar.gz") or md5_of(place) == md5:
         return []

@@ -1,0 +1,32 @@
+"""What all benchmarks do with repeats of a ratio."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """How long `work` takes on the wall clock."""
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def condensed(values: Sequence[float]) -> dict[str, Any]:
+    """The median of repeats, their quartiles, and how many there were."""
+    lower, median, upper = (round(float(value), 4) for value in np.percentile(values, [25, 50, 75]))
+    return {"median": median, "quartiles": [lower, upper], "num_repeats": len(values)}
+
+
+def verdict(median: float, bar: float | None) -> str:
+    """Whether a ratio is within its bar."""
+    return "no bar" if bar is None else "ok" if median <= bar else "over"
+
+
+def told(row: dict[str, Any]) -> str:
+    """The end of a printed row: quartiles, repeats, bar, verdict."""
+    lower, upper = row["quartiles"]
+    bar = "" if row["bar"] is None else f"{row['bar']:.2f}"
+    return f"[{lower:.3f}, {upper:.3f}]  n = {row['num_repeats']:<3} bar {bar:<5} {row['verdict']}"
