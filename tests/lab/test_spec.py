@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heldin.errors import ArgumentError
-from heldin.lab.spec import DEFAULT_SIGNALS, RunSpec, parsed, spec_from, specs_from_toml
-from heldin.signals import GradientDisparity
+from heldin.lab.labels import DEFAULT_SIGNALS
+from heldin.lab.spec import RunSpec, spec_from, specs_from_toml
 
 
 def test_the_id_is_a_hash_of_the_canonical_json():
@@ -90,13 +90,6 @@ def test_what_cannot_be_run_is_refused(values, word):
 def test_an_unknown_field_is_refused_with_the_near_match():
     with pytest.raises(ArgumentError, match="'label_noise'"):
         spec_from({"label_nois": 0.5})
-
-
-def test_signals_on_fixed_batches_are_marked():
-    assert parsed("gradient_disparity[rescale=none]@fixed") == (GradientDisparity(rescale="none"), True, None)
-    assert parsed("gradient_disparity") == (GradientDisparity(), False, None)
-    assert parsed("gradient_disparity@s=20") == (GradientDisparity(), False, 20)
-    assert parsed("gradient_disparity@fixed@s=2") == (GradientDisparity(), True, 2)
 
 
 def test_the_title_names_what_differs():

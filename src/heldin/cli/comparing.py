@@ -8,7 +8,7 @@ from typing import Any
 from heldin.errors import ArgumentError
 from heldin.lab.curves import require_recorded
 from heldin.lab.grouping import Group, groups, setting_of
-from heldin.lab.spec import parsed
+from heldin.lab.labels import parsed
 from heldin.lab.store import RunRecord, Store
 from heldin.lab.ways import Kind, Way, ways_for
 from heldin.rules import ConsecutiveRises, NthRise, Rule

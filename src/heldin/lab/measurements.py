@@ -16,8 +16,9 @@ from torch.optim import Optimizer
 
 from heldin.errors import HeldinWarning, NotFiniteError
 from heldin.lab.data import augment
+from heldin.lab.labels import parsed
 from heldin.lab.preparing import Samples, Split
-from heldin.lab.spec import RunSpec, parsed
+from heldin.lab.spec import RunSpec
 from heldin.measuring import read
 from heldin.needs import BatchGradients
 from heldin.probing import Probe

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from heldin.errors import ArgumentError
 from heldin.lab.data import Arrays, Exams, corrupt, folds, subset
-from heldin.lab.spec import RunSpec, parsed
+from heldin.lab.labels import parsed
+from heldin.lab.spec import RunSpec
 from heldin.needs import BatchGradients
 from heldin.probing.randomness import seed_for
 

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -21,7 +20,7 @@ else:
     import tomli as tomllib
 
 from heldin.errors import ArgumentError, near_match, require_choice, require_integer, require_number
-from heldin.signals import Signal, from_label
+from heldin.lab.labels import DEFAULT_SIGNALS, parsed
 
 MODELS = (
     "fully_connected", "alexnet", "vgg11", "vgg13", "vgg16", "vgg19", "resnet18", "resnet34", "mrnet",
@@ -29,26 +28,6 @@ MODELS = (
 INITS = ("default", "he_normal", "xavier_uniform")
 OPTIMIZERS = ("sgd", "momentum", "adagrad", "adadelta", "rmsprop", "adam", "adamw")
 LOSSES = ("cross_entropy", "mse")
-
-DEFAULT_SIGNALS = (
-    "gradient_disparity",
-    "gradient_disparity[rescale=std_detached]",
-    "gradient_disparity[rescale=none]",
-    "gradient_disparity@fixed",
-    "gradient_disparity[rescale=std_detached]@fixed",
-    "gradient_disparity[rescale=none]@fixed",
-    "gradient_variance",
-    "inner_product",
-    "sign",
-    "cosine",
-    "gradient_confusion",
-    "noise_scale",
-    "label_wave",
-    "gwa",
-)
-"""All that the batch gradients and the training pass itself give."""
-
-SIGNAL = re.compile(r"(?P<label>[^@]+?)(?P<fixed>@fixed)?(@s=(?P<s>[1-9]\d*))?")
 
 
 @dataclass(frozen=True)
@@ -235,27 +214,6 @@ def specs_from_toml(path: Path, **changes: Any) -> list[RunSpec]:
         else:
             found.append(spec_from(values))
     return found
-
-
-class Watched(NamedTuple):
-    """A signal of a spec: the signal itself, whether it is measured on fixed batches, and on how many if not on 5."""
-
-    signal: Signal
-    fixed: bool = False
-    num_batches: int | None = None
-
-
-def parsed(signal: str) -> Watched:
-    """What a label of a spec stands for: `"cosine"`, `"cosine@fixed"`, `"cosine@fixed@s=20"`."""
-    match = SIGNAL.fullmatch(signal) if isinstance(signal, str) else None
-    if match is None:
-        raise ArgumentError(
-            f"A signal should be a label such as 'cosine', 'cosine@fixed' or 'cosine@s=20'. Found {signal!r}."
-        )
-    num_batches = None if match["s"] is None else int(match["s"])
-    if num_batches == 1:
-        raise ArgumentError(f"At least 2 batches are needed to compare gradients. Found {signal!r}.")
-    return Watched(from_label(match["label"]), match["fixed"] is not None, num_batches)
 
 
 def _plain(value: Any) -> Any:
