@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy
@@ -14,8 +15,8 @@ CIFAR10, CIFAR100 = "npz:cifar10-2k", "npz:cifar100-2k"
 WHOLE = {CIFAR10: "cifar10", CIFAR100: "cifar100"}
 
 
-def prepared(folder: Path, root: Path | str | None = None) -> Path:
-    """A data folder with all that the data root has, and the two cut datasets, made where they are missing."""
+def prepared(folder: Path, root: Path | str | None = None, datasets: Iterable[str] = WHOLE) -> Path:
+    """A data folder with all that the data root has, and those of the two cut datasets that are asked for."""
     folder.mkdir(parents=True, exist_ok=True)
     source = data_root(root).resolve()
     for place in sorted(source.iterdir()) if source.is_dir() else []:
@@ -23,10 +24,10 @@ def prepared(folder: Path, root: Path | str | None = None) -> Path:
         if not link.exists():
             link.unlink(missing_ok=True)
             link.symlink_to(place)
-    for name, whole in WHOLE.items():
+    for name in WHOLE.keys() & {*datasets}:
         file = folder / f"{name.removeprefix('npz:')}.npz"
         if not file.exists():
-            _cut(whole, file, source)
+            _cut(WHOLE[name], file, source)
     return folder
 
 

@@ -1,10 +1,32 @@
 """Figures batch_size and batch_size2: the size of batches."""
 
-from heldin.lab.reproducing import Item
-from paper.series import ends, together
+from heldin.lab.curves import estimate
+from heldin.lab.reproducing import ANY, Built, Item, Runs
+from paper.making import trend
+from paper.series import disparity_at_end, ends, together, whole
 from paper.settings import BATCHES_CIFAR100, BATCHES_RESNET, BATCHES_VGG, seconds_of
 
 SERIES = {"a": BATCHES_VGG, "b": BATCHES_RESNET, "c": BATCHES_CIFAR100}
+VERY_LARGE = {"a": 512, "b": 512, "c": 256}
+"""Batches for which the paper says that disparity falls again."""
+
+
+def build(runs: Runs) -> Built:
+    """All the series, and for each whether disparity rises up to very large batches, and falls from there."""
+    numbers = {}
+    for key, series in SERIES.items():
+        disparity = {size: disparity_at_end(group) for size, group in whole(runs, series).items()}
+        if not disparity:
+            continue
+        below = [(size, values) for size, values in disparity.items() if size < VERY_LARGE[key]]
+        largest, before = disparity[VERY_LARGE[key]], below[-1][1]
+        changes = [largest[seed] - before[seed] for seed in sorted(largest.keys() & before.keys())]
+        numbers[f"{key}.rise.disparity"] = trend(below)
+        numbers[f"{key}.fall.disparity"] = {ANY: estimate(changes)} if changes else {}
+    parts = [ends(runs, key, "batch size", series) for key, series in SERIES.items()]
+    return together(*parts, Built(numbers={key: value for key, value in numbers.items() if value}))
+
+
 ITEM = Item(
     label="fig:batch_size",
     also=("fig:batch_size2",),
@@ -13,7 +35,7 @@ ITEM = Item(
     specs=lambda profile: [
         s for series in SERIES.values() for setting in series.values() for s in setting.full(profile)
     ],
-    build=lambda runs: together(*(ends(runs, key, "batch size", series) for key, series in SERIES.items())),
+    build=build,
     differs="One series of the three: the paper does not name its networks, we take VGG-11 at width 1/8 on 2,560 "
     "samples, 25 epochs. So large batches take fewer steps, and may not have come as far.",
     seconds=seconds_of,

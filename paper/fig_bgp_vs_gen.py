@@ -1,15 +1,28 @@
 """Figure BGP_vs_gen: ResNet-18 on CIFAR-10."""
 
-from heldin.lab.reproducing import Item
+from heldin.lab.reproducing import Built, Item, Runs
+from heldin.lab.ways import Kind, Way
 from paper.gap import beside_gap
-from paper.settings import RIVALS_CIFAR10, seconds_of
+from paper.making import group_of, stop_numbers, stops
+from paper.series import together
+from paper.settings import RIVALS_CIFAR10, Setting, seconds_of
+
+
+def build(runs: Runs, setting: Setting) -> Built:
+    """Curves and correlations, where disparity says stop, and where the test loss is lowest."""
+    group = group_of(runs, setting)
+    if group is None or not group.full:
+        return Built()
+    ways = {"gd": stops(setting, "")["gd"], "best": Way(Kind.ORACLE_LOSS)}
+    return together(beside_gap(runs, setting), Built(numbers=stop_numbers(group, "stop", ways, ())))
+
 
 ITEM = Item(
     label="fig:BGP_vs_gen",
     claim="For ResNet-18 on CIFAR-10, gradient disparity rises when training and test loss part.",
     stage=1,
     specs=lambda profile: RIVALS_CIFAR10.full(profile),
-    build=lambda runs: beside_gap(runs, RIVALS_CIFAR10),
+    build=lambda runs: build(runs, RIVALS_CIFAR10),
     differs="As tab:RW (c).",
     seconds=seconds_of,
 )

@@ -1,7 +1,7 @@
 """Figure BGP_vs_gen_m: AlexNet on MNIST."""
 
 from heldin.lab.reproducing import Item
-from paper.gap import beside_gap
+from paper.fig_bgp_vs_gen import build
 from paper.settings import RIVALS_MNIST, seconds_of
 
 ITEM = Item(
@@ -9,7 +9,7 @@ ITEM = Item(
     claim="For AlexNet on MNIST, gradient disparity rises when the generalization gap opens.",
     stage=1,
     specs=lambda profile: RIVALS_MNIST.full(profile),
-    build=lambda runs: beside_gap(runs, RIVALS_MNIST),
+    build=lambda runs: build(runs, RIVALS_MNIST),
     differs="As tab:RW (a).",
     seconds=seconds_of,
 )

@@ -102,6 +102,7 @@ def build(runs: Runs) -> Built:
     penalties = [PenaltyDisplay(pair, rate=PAPER_RATE).penalties for pair in range(NUM_PAIRS)]
     numbers = {
         "r2": {ANY: estimate([second for _, second in penalties])},
+        "r2.share": {ANY: estimate([float(second > 0.0) - 0.5 for _, second in penalties])},
         "mean": {ANY: estimate([(first + second) / 2.0 for first, second in penalties])},
     }
     return Built(figures={"f1": drawn}, numbers=numbers)

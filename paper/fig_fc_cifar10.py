@@ -1,8 +1,21 @@
 """Figure fc_cifar10: label noise on CIFAR-10, four fully connected layers."""
 
-from heldin.lab.reproducing import Item
-from paper.series import levels
-from paper.settings import NOISE_FC_CIFAR10, seconds_of
+from heldin.lab.reproducing import Built, Item, Runs
+from paper.making import across, at_end
+from paper.series import levels, together, whole
+from paper.settings import DISPARITY, NOISE_FC_CIFAR10, seconds_of
+
+
+def build(runs: Runs) -> Built:
+    """What all levels of label noise share, and whether disparity goes with the generalization gap at the end."""
+    found = whole(runs, NOISE_FC_CIFAR10).values()
+    gaps = {
+        f"fc_cifar10.end.rho.{name}": across([(at_end(group, DISPARITY), at_end(group, name)) for group in found])
+        for name in ("generalization_loss", "generalization_error")
+    }
+    parts = levels(runs, "fc_cifar10", NOISE_FC_CIFAR10, metrics=("test_error",))
+    return together(parts, Built(numbers={key: value for key, value in gaps.items() if value}))
+
 
 ITEM = Item(
     label="fig:fc_cifar10",
@@ -10,7 +23,7 @@ ITEM = Item(
     "generalization gap does.",
     stage=2,
     specs=lambda profile: [spec for setting in NOISE_FC_CIFAR10.values() for spec in setting.full(profile)],
-    build=lambda runs: levels(runs, "fc_cifar10", NOISE_FC_CIFAR10),
+    build=build,
     differs="2,560 samples instead of 50,000, 60 epochs; the network is the paper's.",
     seconds=seconds_of,
 )

@@ -2,15 +2,16 @@
 
 from heldin.lab.figures import CurvesDisplay
 from heldin.lab.reproducing import Built, Item, Runs
+from heldin.lab.ways import Kind, Way
 from heldin.rules import ConsecutiveRises, NthRise
-from paper.making import correlations, group_of, stop_numbers, stops
+from paper.making import correlations, difference, group_of, stop_numbers, stops
 from paper.settings import DISPARITY, NOISE_FC_MNIST, seconds_of
 
 SETTING = NOISE_FC_MNIST[0.0]
 
 
 def build(runs: Runs) -> Built:
-    """The curves, the correlations with the generalization gap, and where disparity stops."""
+    """The curves, the correlations with the generalization gap, where disparity stops, and what changes after that."""
     group = group_of(runs, SETTING)
     if group is None or not group.full:
         return Built()
@@ -25,6 +26,7 @@ def build(runs: Runs) -> Built:
     }
     ways = {"t1": stops(SETTING, "", NthRise())["gd"], "t2": stops(SETTING, "", ConsecutiveRises())["gd"]}
     numbers |= stop_numbers(group, "gd", ways, ("loss", "error"))
+    numbers |= {f"end-t2.{name}": difference(group, Way(Kind.NEVER), ways["t2"], name) for name in ("loss", "error")}
     return Built(figures=figures, numbers={key: value for key, value in numbers.items() if value})
 
 

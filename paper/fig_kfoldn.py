@@ -1,7 +1,9 @@
 """Figure kfoldn: the curves of the noisy settings."""
 
 from heldin.lab.reproducing import Item
+from paper.fig_kfoldl import bars
 from paper.kfold import drawn
+from paper.series import together
 from paper.settings import NOISY, seconds_of
 
 ITEM = Item(
@@ -9,7 +11,7 @@ ITEM = Item(
     claim="With noisy labels the validation loss no longer follows the test loss, while gradient disparity does.",
     stage=1,
     specs=lambda profile: [spec for setting in NOISY for spec in setting.specs(profile)],
-    build=lambda runs: drawn(runs, NOISY),
+    build=lambda runs: together(drawn(runs, NOISY), bars(runs, NOISY)),
     differs="As tab:kfoldn.",
     seconds=seconds_of,
 )

@@ -3,15 +3,16 @@
 from heldin.lab.curves import Estimate
 from heldin.lab.reproducing import Built, Item, Runs
 from paper.displays import PointsDisplay
-from paper.making import MEAN_CURVE, PER_RUN
-from paper.settings import SEVEN, seconds_of
-from paper.thresholds import over_twenty
+from paper.making import MEAN_CURVE, PER_RUN, PRINTED
+from paper.settings import SEVEN, Setting, seconds_of
+from paper.thresholds import over_twenty, twenty
 
 TOP5 = ("c100_r34", "c100_r18_noisy", "c100_r34_noisy")
+SIMILAR = 1.0  # points of accuracy: as much less still counts as similar
 
 
 def build(runs: Runs) -> Built:
-    """The mean accuracy over the thresholds, top-5 for CIFAR-100, and by how much disparity is ahead."""
+    """The mean accuracy over the thresholds, top-5 for CIFAR-100, and by how much and how often disparity is ahead."""
     found = over_twenty(runs, SEVEN, shown=False).numbers
     bars, numbers = {}, {}
     for setting in SEVEN:
@@ -24,7 +25,21 @@ def build(runs: Runs) -> Built:
             protocol: Estimate(ours["gd"][protocol].mean - ours["cv"][protocol].mean, None, 20)
             for protocol in (PER_RUN, MEAN_CURVE)
         }
+        numbers[f"{setting.key}.won"] = {
+            protocol: Estimate(float(_won(runs, setting, metric, protocol)), None, 20)
+            for protocol in (PER_RUN, MEAN_CURVE)
+        }
     return Built(figures={"senmain": PointsDisplay(bars, "test accuracy, %")} if bars else {}, numbers=numbers)
+
+
+def _won(runs: Runs, setting: Setting, metric: str, protocol: str) -> int:
+    """At how many thresholds disparity gives a similar or a higher accuracy."""
+    recorded, printed = PRINTED[metric]
+    ours, theirs = (
+        [printed(outcome.metrics[recorded].mean) for outcome in twenty(runs, setting, name, protocol)]
+        for name in ("gd", "cv")
+    )
+    return sum(one >= other - SIMILAR for one, other in zip(ours, theirs, strict=True))
 
 
 ITEM = Item(

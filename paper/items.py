@@ -1,4 +1,4 @@
-"""All the items, in the order of the paper."""
+"""All the items, in the order of the paper; `heldin reproduce` reads them here."""
 
 from paper import (
     costs,
@@ -35,6 +35,10 @@ from paper import (
     tab_senmain,
     tab_var,
 )
+from paper.data import prepared
+from paper.words import said
+
+__all__ = ["ITEMS", "prepared", "said"]
 
 ITEMS = tuple(
     module.ITEM

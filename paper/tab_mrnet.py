@@ -1,9 +1,10 @@
 """Table mrnet (and figure mrnet): knee injuries; on the laptop BreastMNIST stands in for them."""
 
 from heldin.lab.figures import CurvesDisplay
+from heldin.lab.grouping import Group
 from heldin.lab.reproducing import Built, Item, Runs
 from heldin.rules import ConsecutiveRises, NthRise
-from paper.making import difference, group_of, stop_numbers, stop_table, stops
+from paper.making import correlations, difference, group_of, stop_numbers, stop_table, stops
 from paper.settings import TASKS, seconds_of
 
 RULES = {"t1": NthRise(), "t2": ConsecutiveRises()}
@@ -27,10 +28,20 @@ def build(runs: Runs) -> Built:
             for metric in ("loss", "auc"):
                 ahead = difference(group, ways["gd"], ways["cv"], metric)
                 numbers.update({f"{key}.gd-cv.{name}.{metric}": ahead} if ahead else {})
+        numbers.update(_followed(group, key, signal))
         figures[f"{key}-gd"] = CurvesDisplay(group.full, signal, ("test_loss", "generalization_loss"))
         if group.folded:
             figures[f"{key}-cv"] = CurvesDisplay(group.folded, "val_loss", ("test_loss", "val_loss"))
     return Built(tables=tables, figures=figures, numbers=numbers)
+
+
+def _followed(group: Group, key: str, signal: str) -> dict:
+    """How disparity goes with the generalization loss, and the validation loss of the folds with their test loss."""
+    found = {
+        f"{key}.rho.gd": correlations([group], signal, "generalization_loss"),
+        f"{key}.rho.val": correlations([Group(group.setting, group.folded, ())], "val_loss", "test_loss"),
+    }
+    return {name: value for name, value in found.items() if value}
 
 
 ITEM = Item(

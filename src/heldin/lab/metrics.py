@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from heldin.lab.data import Exams
 from heldin.probing.losses import unreduced
 
-EVALUATION_BATCH = 512
+EVALUATION_BATCH = 128  # small enough that what convolutions write stays in the cache: a third faster than 512
 
 
 @torch.no_grad()

@@ -78,18 +78,22 @@ def embedded(value: Any) -> Markup:
 
 
 def page(title: str, *, header: Markup, main: Markup, footer: Markup, charts: Sequence[Any]) -> str:
-    """The whole page, with plotly.js in it once."""
-    try:
-        from plotly.offline import get_plotlyjs
-    except ImportError as error:
-        raise MissingExtraError('The report needs plotly. Install it: pip install "heldin[lab]".') from error
+    """The whole page; with charts, plotly.js is in it once."""
     parts = {
         "title": escaped(title),
         "header": header,
         "main": main,
         "footer": footer,
         "charts": embedded(charts),
-        "plotly": get_plotlyjs(),
+        "plotly": _plotly() if charts else "",
     }
     template = files("heldin.lab").joinpath(TEMPLATE).read_text(encoding="utf-8")
     return PLACE.sub(lambda place: parts[place[1]], template)  # in one go: nothing that is put in is searched again
+
+
+def _plotly() -> str:
+    try:
+        from plotly.offline import get_plotlyjs
+    except ImportError as error:
+        raise MissingExtraError('The report needs plotly. Install it: pip install "heldin[lab]".') from error
+    return str(get_plotlyjs())

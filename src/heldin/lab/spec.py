@@ -11,6 +11,7 @@ import json
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -156,12 +157,12 @@ class RunSpec:
         """The spec as plain JSON values."""
         return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
 
-    @property
+    @cached_property
     def canonical(self) -> str:
         """The one way to write this spec as JSON."""
         return json.dumps(self.as_dict(), sort_keys=True, separators=(",", ":"), allow_nan=False)
 
-    @property
+    @cached_property
     def id(self) -> str:
         """The run's id: a hash of the spec."""
         return hashlib.sha256(self.canonical.encode()).hexdigest()[:16]

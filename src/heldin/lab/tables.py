@@ -76,7 +76,7 @@ class Table:
         lines.append(_piped([_markdown(column) for column in columns]))
         lines.append(_piped(["---:" if self._numeric(column) else ":---" for column in columns]))
         for number, row in enumerate(self.rows):
-            cells = [_markdown(_shown(self._said(row, column, marks))) for column in columns]
+            cells = [_markdown(shown(self._said(row, column, marks))) for column in columns]
             bold = [(number, column) in self.bold and cell for column, cell in zip(columns, cells, strict=True)]
             lines.append(_piped([f"**{cell}**" if b else cell for b, cell in zip(bold, cells, strict=True)]))
         return "\n".join([*lines, *(f"\n{letter}: {_markdown(text)}" for text, letter in marks.items())])
@@ -125,7 +125,8 @@ class Table:
         return marks.get(str(row.get(column)), "") if column == NOTES else row.get(column)
 
 
-def _shown(cell: Cell) -> str:
+def shown(cell: Cell) -> str:
+    """A cell as people read it; `-` where there is none."""
     if cell is None:
         return "-"
     if isinstance(cell, Estimate):
@@ -146,10 +147,10 @@ def _rounded(cell: Estimate) -> tuple[str, str | None]:
 
 def _latex_cell(cell: Cell, *, bold: bool) -> str:
     if isinstance(cell, (int, float, Estimate)):
-        mean, std = _rounded(cell) if isinstance(cell, Estimate) else (_shown(cell), None)
+        mean, std = _rounded(cell) if isinstance(cell, Estimate) else (shown(cell), None)
         number = rf"\mathbf{{{_number(mean)}}}" if bold else _number(mean)
         return f"${number}$" if std is None else rf"${number}_{{\pm {_number(std)}}}$"
-    text = _latex(_shown(cell))
+    text = _latex(shown(cell))
     return rf"\textbf{{{text}}}" if bold and text else text
 
 

@@ -1,0 +1,130 @@
+"""What a paper claims, number by number; the verdict follows from the claim and from our number alone, by rule."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from enum import Enum
+from pathlib import Path
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+from heldin.errors import ArgumentError
+from heldin.lab.curves import Estimate
+
+ANY = ""
+"""The protocol of a number that involves no stopping epoch."""
+
+
+class Verdict(str, Enum):
+    """What our number says of a claim."""
+
+    REPRODUCED = "reproduced"
+    SAME_DIRECTION = "same direction"
+    NOT_REPRODUCED = "not reproduced"
+    NOT_RUN = "not run"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One printed number.
+
+    Args:
+        item: the table or figure it belongs to.
+        key: which of its numbers: what `build` gives ours under.
+        value: as printed.
+        std: as printed; None where no spread is printed.
+        text: what the number is, in words; a statement where it is one.
+        where: where it stands in the paper.
+        against: the key of the number it is compared with, in the paper as here.
+        reference: or a fixed number it is compared with (0 for a correlation).
+        tolerance: how far ours may be from `value`; without it 2 standard deviations, the paper's and ours together.
+        statement: `value` is a difference, and what is claimed is its sign.
+        question: the question it helps to answer, where it is one that several claims bear on.
+    """
+
+    item: str
+    key: str
+    value: float
+    std: float | None = None
+    text: str = ""
+    where: str = ""
+    against: str | None = None
+    reference: float | None = None
+    tolerance: float | None = None
+    statement: bool = False
+    question: str = ""
+
+
+Measured = Mapping[str, Mapping[str, Estimate]]
+"""Our numbers: key -> protocol (`ANY` where there is none) -> estimate."""
+
+
+def claims_from_toml(path: Path) -> list[Claim]:
+    """The claims of a TOML file: a table for each item, a line for each number."""
+    known = {part.name for part in fields(Claim)} - {"item"}
+    found = []
+    for item, content in tomllib.loads(path.read_text()).items():
+        shared = {name: value for name, value in content.items() if name in known}
+        for line in content.get("numbers", []):
+            unknown = {*line} - known
+            if unknown:
+                raise ArgumentError(f"A claim has {', '.join(sorted(known))}. Found {sorted(unknown)} in {item!r}.")
+            found.append(Claim(item=item, **{**shared, **line}))
+    keys = [(claim.item, claim.key) for claim in found]
+    twice = next((key for key in keys if keys.count(key) > 1), None)
+    if twice is not None:
+        raise ArgumentError(f"Each number should be claimed once. Found {twice} twice in {path}.")
+    return found
+
+
+def judge(claim: Claim, numbers: Measured, claims: Mapping[str, Claim], protocol: str = ANY) -> Verdict:
+    """The verdict on a claim, by rule.
+
+    `not run`: we have no number, or none to compare it with. `reproduced`: ours is as near to the paper's as
+    `tolerance` says, and lies on the same side of what it is compared with. `same direction`: it only lies on the same
+    side. `not reproduced`: neither. A statement is reproduced where ours has the sign claimed and is larger than its
+    standard error, and has the same direction where it only has the sign; a number made of many (thresholds, settings)
+    that has no spread of its own needs the sign alone.
+    """
+    ours = number_of(numbers, claim.key, protocol)
+    if ours is None or not math.isfinite(ours.mean):
+        return Verdict.NOT_RUN
+    if claim.statement:
+        if ours.mean * claim.value <= 0.0:
+            return Verdict.NOT_REPRODUCED
+        error = (ours.std or 0.0) / math.sqrt(ours.num)
+        return Verdict.REPRODUCED if ours.num > 1 and abs(ours.mean) > error else Verdict.SAME_DIRECTION
+    near = abs(ours.mean - claim.value) <= _tolerance(claim, ours)
+    there, here = claim.reference, claim.reference
+    if claim.against is not None:
+        other = number_of(numbers, claim.against, protocol)
+        if other is None or claim.against not in claims:
+            return Verdict.REPRODUCED if near else Verdict.NOT_RUN
+        there, here = claims[claim.against].value, other.mean
+    if there is None or here is None:
+        return Verdict.REPRODUCED if near else Verdict.NOT_REPRODUCED
+    if _side(claim.value - there) != _side(ours.mean - here):
+        return Verdict.NOT_REPRODUCED
+    return Verdict.REPRODUCED if near else Verdict.SAME_DIRECTION
+
+
+def number_of(numbers: Measured, key: str, protocol: str) -> Estimate | None:
+    """Our number for a key: under this protocol, or the one that needs none."""
+    found = numbers.get(key, {})
+    return found.get(protocol, found.get(ANY))
+
+
+def _tolerance(claim: Claim, ours: Estimate) -> float:
+    if claim.tolerance is not None:
+        return claim.tolerance
+    return 2.0 * math.hypot(claim.std or 0.0, ours.std or 0.0)
+
+
+def _side(difference: float) -> int:
+    return (difference > 0.0) - (difference < 0.0)

@@ -1,0 +1,82 @@
+"""A folder that declares a paper: its items, its claims, and the records kept beside them.
+
+items.py       ITEMS, and `prepared(folder, root, datasets)` where the data needs something done to it
+claims.toml    every printed number
+about.md       what stands at the head of the page
+results/       finished runs, by profile
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from heldin.errors import ArgumentError
+from heldin.lab.reproducing.claims import Claim, claims_from_toml
+from heldin.lab.reproducing.committing import read_records
+from heldin.lab.reproducing.items import Item, Runs
+
+PROFILES = ("laptop", "paper")
+
+Prepared = Callable[[Path, "Path | str | None", Iterable[str]], "Path | str | None"]
+"""A folder to put things into, the data root, names of datasets -> the data root to use."""
+
+
+def as_it_is(folder: Path, root: Path | str | None, datasets: Iterable[str]) -> Path | str | None:
+    """Data that needs nothing done to it."""
+    return root
+
+
+@dataclass(frozen=True)
+class Paper:
+    """What a folder declares.
+
+    Attributes:
+        folder: the place.
+        items: by label.
+        prepared: makes the data ready.
+        said: the key of a number in words.
+    """
+
+    folder: Path
+    items: Mapping[str, Item]
+    prepared: Prepared = as_it_is
+    said: Callable[[str], str] = str
+
+    @cached_property
+    def claims(self) -> list[Claim]:
+        """Every printed number."""
+        return claims_from_toml(self.folder / "claims.toml")
+
+    @cached_property
+    def about(self) -> str:
+        """What stands at the head of the page."""
+        return (self.folder / "about.md").read_text(encoding="utf-8")
+
+    def results(self, profile: str) -> Path:
+        """Where the finished runs of a profile are kept."""
+        return self.folder / "results" / profile
+
+    def kept(self, profile: str) -> Runs:
+        """The finished runs kept with the code."""
+        return read_records(self.results(profile), profile)
+
+
+def load_paper(folder: Path) -> Paper:
+    """The paper declared in a folder."""
+    place = folder.resolve()
+    missing = [name for name in ("items.py", "claims.toml", "about.md") if not (place / name).is_file()]
+    if missing:
+        raise ArgumentError(
+            f"{folder} should declare a paper: items.py, claims.toml, about.md. Not there: {', '.join(missing)}. "
+            "The paper's own is the folder `paper` of heldin's repository: go there, or name it with --paper."
+        )
+    if str(place.parent) not in sys.path:
+        sys.path.insert(0, str(place.parent))
+    declared = importlib.import_module(f"{place.name}.items")
+    items = {item.label: item for item in declared.ITEMS}
+    return Paper(place, items, getattr(declared, "prepared", as_it_is), getattr(declared, "said", str))

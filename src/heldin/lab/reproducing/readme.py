@@ -1,0 +1,63 @@
+"""The page of a paper in markdown: what it prints, what we found, and the verdict by rule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from heldin.lab.reproducing.building import named
+from heldin.lab.reproducing.items import Runs, in_order
+from heldin.lab.reproducing.verdicts import Judged, questions, statements, summary
+
+COUNTED = "Counted are verdicts on numbers and statements; two where the two protocols are both given."
+ASKED = (
+    "In how many of the claims on a question ours has the sign the paper's has (*reproduced* or *same direction*), of "
+    "those that were run."
+)
+
+
+def readme(about: str, found: Sequence[Judged], runs: Runs) -> str:
+    """The whole page."""
+    parts = [about.format(profile=runs.profile, num_runs=len(runs.records), progress=progress_of(found, runs))]
+    asked = questions(found)
+    if asked.rows:
+        parts += ["## The questions", ASKED, asked.markdown()]
+    parts += ["## In one table", summary(found).markdown(), COUNTED]
+    parts += ["## What is claimed in words", statements(found).markdown(), "## Every number"]
+    parts += [_section(each, runs.profile) for each in found]
+    return "\n\n".join(part.strip() for part in parts) + "\n"
+
+
+def progress_of(found: Sequence[Judged], runs: Runs) -> str:
+    """How much of the profile is there yet: verdicts that rest on few seeds still move."""
+    wanted = len(in_order([each.item for each in found], runs.profile))
+    if len(runs.records) >= wanted:
+        return ""
+    return f" of {wanted}, so **the sweep is unfinished**, and verdicts that rest on one seed are not final"
+
+
+def _section(judged: Judged, profile: str) -> str:
+    item, claims = judged.item, judged.claims
+    lines = [f"### {', '.join((item.label, *item.also))}", item.claim]
+    lines.append(f"*{claims[0].where}.* " * bool(claims) + f"**{profile.capitalize()}:** {item.differs}")
+    if item.lacking:
+        lines.append(f"**Lacking:** {item.lacking}.")
+    table = judged.table(statements=False)
+    if table.rows:
+        lines.append(_untitled(table.markdown()))
+    made = [
+        f"{kind.capitalize()}: {', '.join(_link(kind, item.label, name, end) for name in names)}"
+        for kind, names, end in (("tables", judged.built.tables, "md"), ("figures", judged.built.figures, "png"))
+        if names
+    ]
+    if made:
+        lines.append(". ".join(made) + ".")
+    return "\n\n".join(lines)
+
+
+def _link(kind: str, label: str, name: str, end: str) -> str:
+    return f"[{name}]({kind}/{named(label)}/{named(name)}.{end})"
+
+
+def _untitled(markdown: str) -> str:
+    """Without the title: a heading stands above."""
+    return markdown.partition("\n\n")[2]

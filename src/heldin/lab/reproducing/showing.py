@@ -1,0 +1,104 @@
+"""The page of a paper in HTML: all items with their numbers, tables and figures, in one file that needs no network."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from pathlib import Path
+
+import heldin
+from heldin.lab.page import Markup, Row, element, escaped, joined, page, table
+from heldin.lab.reproducing.building import named
+from heldin.lab.reproducing.claims import Verdict
+from heldin.lab.reproducing.items import Runs
+from heldin.lab.reproducing.readme import ASKED, COUNTED, progress_of
+from heldin.lab.reproducing.verdicts import Judged, questions, statements, summary
+from heldin.lab.tables import Table, shown
+
+
+def page_of(about: str, found: Sequence[Judged], runs: Runs, folder: Path) -> str:
+    """The whole page; figures are those in `folder`, as `building.write_all` put them there."""
+    title, *told = _paragraphs(
+        about.format(profile=runs.profile, num_runs=len(runs.records), progress=progress_of(found, runs))
+    )
+    parts = []
+    asked = questions(found)
+    if asked.rows:
+        parts += [element("h2", "The questions"), element("p", _plain(ASKED)), _as_html(asked)]
+    parts += [element("h2", "In one table"), _contents(found), element("p", COUNTED, class_="soft")]
+    parts += [element("h2", "What is claimed in words"), _as_html(statements(found))]
+    parts += [_section(each, runs.profile, folder) for each in found]
+    return page(
+        title,
+        header=joined([element("h1", title), *(element("p", text) for text in told)]),
+        main=joined(parts),
+        footer=element("p", f"Written by heldin {heldin.__version__}."),
+        charts=(),
+    )
+
+
+def _section(judged: Judged, profile: str, folder: Path) -> Markup:
+    item = judged.item
+    parts: list[object] = [
+        element("h2", ", ".join((item.label, *item.also))),
+        element("p", item.claim, class_="conclusion"),
+        element("p", f"{profile.capitalize()}: {_plain(item.differs)}", class_="soft"),
+    ]
+    if item.lacking:
+        parts.append(element("p", f"Lacking: {item.lacking}.", class_="soft"))
+    for name in judged.built.figures:
+        parts.append(_figure(folder / "figures" / named(item.label) / f"{named(name)}.png", f"{item.label}: {name}"))
+    for title, made in judged.built.tables.items():
+        parts.append(_folded(made.title or title, _as_html(made)))
+    numbers = judged.table()
+    if numbers.rows:
+        parts.append(_folded(f"The paper's numbers beside ours ({len(numbers.rows)})", _as_html(numbers)))
+    return element("section", joined(parts), id=named(item.label))
+
+
+def _contents(found: Sequence[Judged]) -> Markup:
+    """The summary, with links to the items."""
+    told = summary(found)
+    links = [element("a", each.item.label, href=f"#{named(each.item.label)}") for each in found]
+    rows = [
+        Row(links[number] if number < len(links) else row["item"], [row[name] for name in told.columns[1:]])
+        for number, row in enumerate(told.rows)
+    ]
+    return table(told.columns, rows)
+
+
+def _figure(place: Path, title: str) -> Markup:
+    content = base64.b64encode(place.read_bytes()).decode()
+    image = Markup(f'<img alt="{escaped(title)}" src="data:image/png;base64,{content}">')
+    return element("figure", element("div", image, class_="card picture"), element("figcaption", title))
+
+
+def _folded(title: str, inside: Markup) -> Markup:
+    return element("details", element("summary", title), inside)
+
+
+def _as_html(content: Table) -> Markup:
+    first, *others = content.columns
+    rows = [
+        Row(shown(row.get(first)), [shown(row.get(name)) for name in others], _kind(row.get("verdict")))
+        for row in content.rows
+    ]
+    return table(content.columns, rows)
+
+
+def _kind(verdict: object) -> str | None:
+    """What sets a row apart: what was not reproduced under any protocol, and what was not run."""
+    if not isinstance(verdict, str):
+        return None
+    if verdict == Verdict.NOT_RUN.value:
+        return "oracle"
+    return "failed" if Verdict.NOT_REPRODUCED.value in verdict else None
+
+
+def _paragraphs(text: str) -> list[str]:
+    return [_plain(" ".join(part.split()).lstrip("# ")) for part in text.strip().split("\n\n")]
+
+
+def _plain(text: str) -> str:
+    """Markdown without its marks."""
+    return text.replace("*", "").replace("`", "")

@@ -1,0 +1,83 @@
+"""reproduce: runs what is missing, prints the paper's numbers beside ours."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture
+def reproduce(heldin, tiny_paper):
+    def call(*arguments):
+        return heldin("reproduce", *arguments, "--paper", tiny_paper.name, "--jobs", 1, "--quiet")
+
+    return call
+
+
+def test_an_item_is_run_and_compared_then_not_run_again(reproduce, tmp_path):
+    answer = reproduce("tiny")
+    assert answer.code == 0
+    assert "| in words: tiny.error | 50 |" in answer.out
+    assert "reproduced" in answer.out
+    assert "From 2 of 2 runs of the profile laptop." in answer.err
+    times = {path: path.stat().st_mtime_ns for path in (tmp_path / "heldin-paper").rglob("epochs.jsonl")}
+    assert len(times) == 2
+    assert reproduce("same").code == 0
+    assert {path: path.stat().st_mtime_ns for path in times} == times
+
+
+def test_all_items_are_kept_and_made_again_from_what_is_kept(reproduce, tiny_paper, tmp_path):
+    answer = reproduce("all", "--keep")
+    assert answer.code == 0
+    assert "2 runs are kept" in answer.err
+    assert "| all |" in answer.out
+    again = reproduce("all", "--from-records", "--out", "again", "--store", "nowhere")
+    assert again.code == 0
+    assert not (tmp_path / "nowhere").exists()
+    for part in ("README.md", "tables/tab-tiny/errors.csv", "figures/fig-same/curves.png"):
+        assert (tmp_path / "again" / part).read_bytes() == (tiny_paper / part).read_bytes()
+    assert (tmp_path / "again" / "report.html").exists()
+
+
+def test_finished_runs_can_be_kept_while_others_are_still_missing(reproduce, tmp_path):
+    assert reproduce("tiny").code == 0
+    next((tmp_path / "heldin-paper").rglob("done.json")).unlink()
+    assert "1 runs are kept" in reproduce("all", "--keep", "--from-records").err
+    assert len([*(tmp_path / "heldin-paper").rglob("done.json")]) == 1  # nothing was run
+
+
+def test_the_paper_profile_runs_an_epoch_and_resumes(reproduce, tmp_path):
+    assert reproduce("tiny", "--profile", "paper").code == 0
+    files = {path: path.read_bytes() for path in (tmp_path / "heldin-paper").rglob("epochs.jsonl")}
+    assert all(content.count(b"\n") == 4 for content in files.values())
+    for path in files:
+        (path.parent / "done.json").unlink()
+    assert "From 2 of 2 runs of the profile paper" in reproduce("tiny", "--profile", "paper").err
+    assert {path: path.read_bytes() for path in files} == files
+
+
+def test_what_would_be_run_is_listed(reproduce):
+    answer = reproduce("all", "--list")
+    assert [line.split()[:3] for line in answer.out.splitlines()[1:]] == [
+        ["tab:tiny", "2", "2"],
+        ["fig:same", "2", "0"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("tab:tinny",), "Did you mean 'tab:tiny'?"),
+        (("tiny", "--profile", "desk"), "laptop"),
+        (("tiny", "--keep"), "--keep is for all items"),
+        (("all", "--keep", "--out", "there"), "--keep is for all items"),
+    ],
+)
+def test_what_cannot_be_is_refused(reproduce, arguments, words, tmp_path):
+    answer = reproduce(*arguments)
+    assert answer.code == 2
+    assert words in answer.err
+    assert not (tmp_path / "heldin-paper").exists()
+
+
+def test_without_declarations_it_says_where_they_are(refused):
+    assert "folder `paper` of heldin's repository" in refused("reproduce", "all")

@@ -1,0 +1,32 @@
+"""The data of the laptop profile: CIFAR with fewer test images."""
+
+import numpy
+import pytest
+
+from paper import data
+
+
+@pytest.fixture
+def small_cifar(tmp_path):
+    root = tmp_path / "root"
+    root.mkdir()
+    chance = numpy.random.default_rng(0)
+    for name in ("cifar10", "cifar100"):
+        parts = {f"x_{part}": chance.integers(0, 256, (30, 32, 32, 3), dtype=numpy.uint8) for part in ("train", "test")}
+        labels = {f"y_{part}": numpy.arange(30, dtype=numpy.uint8) % 10 for part in ("train", "test")}
+        numpy.savez(root / f"{name}.npz", **parts, **labels)
+    return root
+
+
+def test_cut_data_is_the_beginning_of_the_whole(tmp_path, small_cifar, monkeypatch):
+    monkeypatch.setattr(data, "NUM_TEST", 20)
+    folder = data.prepared(tmp_path / "data", small_cifar)
+    whole, cut = (numpy.load(folder / f"{name}.npz") for name in ("cifar10", "cifar10-2k"))
+    assert cut["x_test"].shape == (20, 3, 32, 32)
+    assert (cut["x_test"] == numpy.moveaxis(whole["x_test"][:20], -1, 1)).all()
+
+
+def test_only_what_is_asked_for_is_cut(tmp_path, small_cifar):
+    folder = data.prepared(tmp_path / "data", small_cifar, ["mnist5k", data.CIFAR100])
+    assert (folder / "cifar100-2k.npz").exists()
+    assert not (folder / "cifar10-2k.npz").exists()
