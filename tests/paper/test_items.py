@@ -9,7 +9,9 @@ from paper.settings import PROBED_RESNET, PROFILES, RELATED, RESCALED, SEEDS, SE
 from heldin.errors import ArgumentError
 from heldin.lab.grouping import setting_of
 from heldin.lab.reproducing.claims import claims_from_toml
-from heldin.lab.reproducing.items import Runs, chosen, in_order
+from heldin.lab.reproducing.items import Built, Runs, chosen, in_order
+from heldin.lab.reproducing.paper import load_paper
+from heldin.lab.reproducing.questions import Question, answers
 
 KNOWN = {item.label: item for item in ITEMS}
 UNANSWERED = {  # what the laptop profile cannot answer, and why
@@ -120,3 +122,12 @@ def test_items_are_found_by_their_labels():
     assert len(chosen(KNOWN, ["all"])) == len(ITEMS)
     with pytest.raises(ArgumentError, match="Did you mean"):
         chosen(KNOWN, ["tab:kfolds"])
+
+
+def test_every_question_is_asked_of_claims(pytestconfig):
+    paper = load_paper(pytestconfig.rootpath / "paper")
+    found = paper.judged({item.label: Built() for item in ITEMS})
+    assert len(answers(paper.questions, found).rows) == len(paper.questions) > 5
+    for question in paper.questions:
+        for pattern in question.claims:
+            assert Question("", (pattern,)).among(found), pattern

@@ -9,7 +9,6 @@ from heldin.lab.reproducing.items import Runs
 from heldin.lab.reproducing.paper import Paper, load_paper
 from heldin.lab.reproducing.readme import readme
 from heldin.lab.reproducing.running import gathered
-from heldin.lab.reproducing.verdicts import judged
 from heldin.lab.reproducing.writing import write
 
 REMEDY = "run `heldin reproduce all --keep`"
@@ -22,7 +21,7 @@ def paper(pytestconfig) -> Paper:
 
 def test_everything_is_rebuilt_from_the_records_to_the_byte(paper, tmp_path):
     runs = gathered(paper, ITEMS, "laptop")
-    written = write(paper, judged(paper, build(ITEMS, runs)), runs, tmp_path)
+    written = write(paper, paper.judged(build(ITEMS, runs)), runs, tmp_path)
     names = {str(path.relative_to(tmp_path)) for path in written} - {"report.html"}
     kept = {
         f"{part}/{path.relative_to(paper.folder / part)}"
@@ -41,7 +40,7 @@ def built(runs):
 
 
 def test_all_items_and_verdicts_are_on_the_page(paper, built, runs):
-    text = readme(paper.about, judged(paper, built), runs)
+    text = readme(paper, paper.judged(built), runs)
     for item in ITEMS:
         assert f"### {item.label}" in text
     for verdict in ("reproduced", "same direction", "not reproduced", "not run"):
@@ -51,7 +50,7 @@ def test_all_items_and_verdicts_are_on_the_page(paper, built, runs):
 
 def test_without_records_everything_is_not_run(paper):
     runs = Runs("laptop", ())
-    text = readme(paper.about, judged(paper, build(ITEMS, runs)), runs)
+    text = readme(paper, paper.judged(build(ITEMS, runs)), runs)
     assert "| same direction |" in text
     assert "(mean curve)" not in text
 

@@ -87,18 +87,19 @@ def _show(
     """Build the items, write what is to be written, print the verdicts."""
     from heldin.lab.reproducing import running
     from heldin.lab.reproducing.building import build
-    from heldin.lab.reproducing.verdicts import judged, summary
+    from heldin.lab.reproducing.questions import answers
+    from heldin.lab.reproducing.verdicts import summary
     from heldin.lab.reproducing.writing import write
 
     if keep and store is not None:
         note(f"{running.keep(paper, profile, store)} runs are kept in {paper.results(profile)}.")
     runs = running.gathered(paper, items, profile, store)
-    found = judged(paper, build(items, runs))
+    found = paper.judged(build(items, runs))
     if out is not None:
         with writing(out):
             write(paper, found, runs, out, page=not keep)
     if len(items) == len(paper.items) > 1:
-        show_tables([summary(found)])
+        show_tables([table for table in (summary(found), answers(paper.questions, found)) if table.rows])
     else:
         show_tables([each.table() for each in found])
     wanted = len({spec.id for item in items for spec in item.specs(profile)})

@@ -3,7 +3,6 @@ import pytest
 from heldin.lab.reproducing.building import build
 from heldin.lab.reproducing.paper import load_paper
 from heldin.lab.reproducing.running import gathered, run_missing
-from heldin.lab.reproducing.verdicts import judged
 
 
 @pytest.fixture
@@ -30,4 +29,4 @@ def runs(paper, items, store):
 
 @pytest.fixture
 def found(paper, items, runs):
-    return judged(paper, build(items, runs))
+    return paper.judged(build(items, runs))

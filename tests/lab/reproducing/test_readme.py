@@ -5,9 +5,9 @@ from heldin.lab.reproducing.readme import readme
 
 
 def test_the_page_has_every_item_number_and_link(paper, found, runs):
-    text = readme(paper.about, found, runs)
+    text = readme(paper, found, runs)
     assert text.startswith("# A tiny paper\n\nOf the profile **laptop**: 2 runs.")
-    assert "| Are errors high? | 1 of 1, 1 reproduced | - | tab:tiny |" in text
+    assert "| Are errors high? | 2 of 3 | 2 of 2 (2 clearly) | - | tab:tiny, fig:same |" in text
     assert "| in words: tiny.error | 50 |" in text
     assert "It was &lt;never&gt; run" in text
     assert "[errors](tables/tab-tiny/errors.md)" in text
@@ -15,5 +15,5 @@ def test_the_page_has_every_item_number_and_link(paper, found, runs):
 
 
 def test_an_unfinished_sweep_says_so(paper, found, runs):
-    text = readme(paper.about, found, Runs("laptop", runs.records[:1]))
+    text = readme(paper, found, Runs("laptop", runs.records[:1]))
     assert "1 runs of 2, so **the sweep is unfinished**" in text

@@ -8,7 +8,7 @@ from heldin.lab.reproducing.showing import page_of
 
 def test_the_page_shows_all_of_it_and_needs_nothing_else(paper, found, runs, tmp_path):
     write_all({each.item.label: each.built for each in found}, tmp_path)
-    text = page_of(paper.about, found, runs, tmp_path)
+    text = page_of(paper, found, runs, tmp_path)
     assert "<h1>A tiny paper</h1>" in text
     assert "Of the profile laptop: 2 runs." in text
     assert text.count("data:image/png;base64,") == 2

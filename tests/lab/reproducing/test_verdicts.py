@@ -3,7 +3,7 @@
 from heldin.lab.curves import Estimate
 from heldin.lab.reproducing.claims import ANY, Claim, Verdict
 from heldin.lab.reproducing.items import Built, Item
-from heldin.lab.reproducing.verdicts import MEAN_CURVE, PER_RUN, Judged, questions, statements, summary
+from heldin.lab.reproducing.verdicts import MEAN_CURVE, PER_RUN, Judged, statements, summary
 
 ITEM = Item("tab:x", "A claim.", 1, lambda profile: [], lambda runs: Built(), also=("tab:y",))
 
@@ -37,20 +37,3 @@ def test_the_summary_counts_verdicts(found):
     assert [row["reproduced"] for row in rows] == [1, 0, 1]
     assert [row["not reproduced"] for row in rows] == [0, 1, 1]
     assert [row["not run"] for row in rows] == [1, 0, 1]
-
-
-def test_a_question_counts_the_claims_on_it_that_were_run():
-    claims = [
-        Claim("tab:x", key, 1.0, statement=True, question="Does it gain?") for key in ("firm", "weak", "lost", "open")
-    ]
-    both = {
-        key: {PER_RUN: Estimate(mean, 1.0, 4), MEAN_CURVE: Estimate(3.0, 1.0, 4)}
-        for key, mean in (("firm", 3.0), ("weak", 0.1), ("lost", -1.0))
-    }
-    (row,) = questions([one(*claims, **both)]).rows
-    assert row["per run"] == "2 of 3, 1 reproduced"
-    assert row["mean curve"] == "3 of 3, 3 reproduced"
-    (alone,) = questions([one(claims[0], firm={ANY: Estimate(1.0, 0.1, 4)})]).rows
-    assert (alone["per run"], alone["mean curve"]) == ("1 of 1, 1 reproduced", "-")
-    (silent,) = questions([one(claims[0])]).rows
-    assert silent["per run"] == "not run"

@@ -1,7 +1,6 @@
 """All that is made of records, as files: the same bytes each time."""
 
 from heldin.lab.reproducing.building import build
-from heldin.lab.reproducing.verdicts import judged
 from heldin.lab.reproducing.writing import write
 
 
@@ -25,7 +24,7 @@ def test_everything_is_written_and_is_the_same_each_time(paper, items, runs, fou
         "figures/fig-same/curves.png",
         "figures/fig-same/curves.csv",
     }
-    again = judged(paper, build(items, runs))
+    again = paper.judged(build(items, runs))
     write(paper, again, runs, tmp_path / "two")
     assert contents(tmp_path / "two") == files
 

@@ -45,7 +45,6 @@ class Claim:
         reference: or a fixed number it is compared with (0 for a correlation).
         tolerance: how far ours may be from `value`; without it 2 standard deviations, the paper's and ours together.
         statement: `value` is a difference, and what is claimed is its sign.
-        question: the question it helps to answer, where it is one that several claims bear on.
     """
 
     item: str
@@ -58,7 +57,6 @@ class Claim:
     reference: float | None = None
     tolerance: float | None = None
     statement: bool = False
-    question: str = ""
 
 
 Measured = Mapping[str, Mapping[str, Estimate]]

@@ -18,7 +18,9 @@ from pathlib import Path
 from heldin.errors import ArgumentError
 from heldin.lab.reproducing.claims import Claim, claims_from_toml
 from heldin.lab.reproducing.committing import read_records
-from heldin.lab.reproducing.items import Item, Runs
+from heldin.lab.reproducing.items import Built, Item, Runs
+from heldin.lab.reproducing.questions import Question, questions_from_toml
+from heldin.lab.reproducing.verdicts import Judged
 
 PROFILES = ("laptop", "paper")
 
@@ -53,9 +55,21 @@ class Paper:
         return claims_from_toml(self.folder / "claims.toml")
 
     @cached_property
+    def questions(self) -> list[Question]:
+        """What several claims bear on together."""
+        return questions_from_toml(self.folder / "questions.toml")
+
+    @cached_property
     def about(self) -> str:
         """What stands at the head of the page."""
         return (self.folder / "about.md").read_text(encoding="utf-8")
+
+    def judged(self, built: Mapping[str, Built]) -> list[Judged]:
+        """What was built of items, with the claims on them."""
+        return [
+            Judged(self.items[label], tuple(c for c in self.claims if c.item == label), found, self.said)
+            for label, found in built.items()
+        ]
 
     def results(self, profile: str) -> Path:
         """Where the finished runs of a profile are kept."""

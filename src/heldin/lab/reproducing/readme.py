@@ -6,19 +6,21 @@ from collections.abc import Sequence
 
 from heldin.lab.reproducing.building import named
 from heldin.lab.reproducing.items import Runs, in_order
-from heldin.lab.reproducing.verdicts import Judged, questions, statements, summary
+from heldin.lab.reproducing.paper import Paper
+from heldin.lab.reproducing.questions import answers
+from heldin.lab.reproducing.verdicts import Judged, statements, summary
 
 COUNTED = "Counted are verdicts on numbers and statements; two where the two protocols are both given."
 ASKED = (
-    "In how many of the claims on a question ours has the sign the paper's has (*reproduced* or *same direction*), of "
-    "those that were run."
+    "In how many of the claims on a question the answer is yes: in the paper, and here, of those that were run. "
+    "*Clearly*: by more than the standard error over seeds."
 )
 
 
-def readme(about: str, found: Sequence[Judged], runs: Runs) -> str:
+def readme(paper: Paper, found: Sequence[Judged], runs: Runs) -> str:
     """The whole page."""
-    parts = [about.format(profile=runs.profile, num_runs=len(runs.records), progress=progress_of(found, runs))]
-    asked = questions(found)
+    parts = [paper.about.format(profile=runs.profile, num_runs=len(runs.records), progress=progress_of(found, runs))]
+    asked = answers(paper.questions, found)
     if asked.rows:
         parts += ["## The questions", ASKED, asked.markdown()]
     parts += ["## In one table", summary(found).markdown(), COUNTED]

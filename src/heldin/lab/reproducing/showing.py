@@ -11,18 +11,20 @@ from heldin.lab.page import Markup, Row, element, escaped, joined, page, table
 from heldin.lab.reproducing.building import named
 from heldin.lab.reproducing.claims import Verdict
 from heldin.lab.reproducing.items import Runs
+from heldin.lab.reproducing.paper import Paper
+from heldin.lab.reproducing.questions import answers
 from heldin.lab.reproducing.readme import ASKED, COUNTED, progress_of
-from heldin.lab.reproducing.verdicts import Judged, questions, statements, summary
+from heldin.lab.reproducing.verdicts import Judged, statements, summary
 from heldin.lab.tables import Table, shown
 
 
-def page_of(about: str, found: Sequence[Judged], runs: Runs, folder: Path) -> str:
+def page_of(paper: Paper, found: Sequence[Judged], runs: Runs, folder: Path) -> str:
     """The whole page; figures are those in `folder`, as `building.write_all` put them there."""
     title, *told = _paragraphs(
-        about.format(profile=runs.profile, num_runs=len(runs.records), progress=progress_of(found, runs))
+        paper.about.format(profile=runs.profile, num_runs=len(runs.records), progress=progress_of(found, runs))
     )
     parts = []
-    asked = questions(found)
+    asked = answers(paper.questions, found)
     if asked.rows:
         parts += [element("h2", "The questions"), element("p", _plain(ASKED)), _as_html(asked)]
     parts += [element("h2", "In one table"), _contents(found), element("p", COUNTED, class_="soft")]

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from heldin.lab.curves import Estimate
 from heldin.lab.reproducing.claims import ANY, Claim, Verdict, judge, number_of
 from heldin.lab.reproducing.items import Built, Item
-from heldin.lab.reproducing.paper import Paper
 from heldin.lab.selection import Protocol
 from heldin.lab.tables import Table
 
 PER_RUN, MEAN_CURVE = Protocol.PER_RUN.value, Protocol.MEAN_CURVE.value
 COLUMNS = ("claim", "paper", "ours", "runs", "verdict")
-HOLDS = (Verdict.REPRODUCED, Verdict.SAME_DIRECTION)
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,14 +69,6 @@ class Judged:
         }
 
 
-def judged(paper: Paper, built: Mapping[str, Built]) -> list[Judged]:
-    """What was built, with the claims on it."""
-    return [
-        Judged(paper.items[label], tuple(c for c in paper.claims if c.item == label), found, paper.said)
-        for label, found in built.items()
-    ]
-
-
 def summary(found: Sequence[Judged]) -> Table:
     """A row an item: how often each verdict was given."""
     rows: list[dict[str, str | int]] = []
@@ -96,35 +86,6 @@ def statements(found: Sequence[Judged]) -> Table:
     """What is claimed in words, over all items."""
     rows = [{"item": each.item.label, **row} for each in found for row in each.table(statements=True).rows]
     return Table(("item", *COLUMNS), tuple(rows))
-
-
-def questions(found: Sequence[Judged]) -> Table:
-    """What the claims on a question say together: in how many of them ours has the sign the paper's has."""
-    asked: dict[str, list[tuple[Judged, Claim]]] = {}
-    for each in found:
-        for claim in each.claims:
-            if claim.question:
-                asked.setdefault(claim.question, []).append((each, claim))
-    rows = []
-    for question, some in asked.items():
-        verdicts = [each.verdicts[claim.key] for each, claim in some]
-        row = {"question": question, "items": ", ".join(dict.fromkeys(each.item.label for each, _ in some))}
-        ways = [way for way in (PER_RUN, MEAN_CURVE) if any(way in one for one in verdicts)]
-        for way in (PER_RUN, MEAN_CURVE):
-            row[way.replace("_", " ")] = _held([one.get(way, one.get(ANY)) for one in verdicts], asked=way in ways)
-        if not ways:
-            row["per run"] = _held([one.get(ANY) for one in verdicts], asked=True)
-        rows.append(row)
-    return Table(("question", "per run", "mean curve", "items"), tuple(rows))
-
-
-def _held(verdicts: Sequence[Verdict | None], *, asked: bool) -> str:
-    """In how many of the claims that were run ours has the same sign, and in how many beyond its standard error."""
-    run = [verdict for verdict in verdicts if verdict not in (None, Verdict.NOT_RUN)]
-    if not asked or not run:
-        return "-" if not asked else "not run"
-    holds, firmly = sum(v in HOLDS for v in run), sum(v is Verdict.REPRODUCED for v in run)
-    return f"{holds} of {len(run)}, {firmly} reproduced"
 
 
 def _printed(claim: Claim) -> str:

@@ -18,9 +18,9 @@ README, PAGE = "README.md", "report.html"
 def write(paper: Paper, found: Sequence[Judged], runs: Runs, folder: Path, *, page: bool = True) -> list[Path]:
     """README.md, tables/ and figures/, and (where asked for) report.html with all of them; the same bytes each time."""
     written = write_all({each.item.label: each.built for each in found}, folder)
-    places = {README: readme(paper.about, found, runs)}
+    places = {README: readme(paper, found, runs)}
     if page:
-        places[PAGE] = page_of(paper.about, found, runs, folder)
+        places[PAGE] = page_of(paper, found, runs, folder)
     for name, text in places.items():
         folder.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
