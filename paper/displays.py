@@ -44,7 +44,9 @@ class LevelsDisplay:
         for title, part in self.frame().groupby("setting", sort=False):
             ax.plot(part["epoch"], part[self.name], label=str(title))
         ax.set(xlabel="epoch", ylabel=self.name.replace("_", " "))
-        ax.legend(fontsize="small")
+        low, high = ax.get_ylim()
+        ax.set_ylim(low, high + 0.25 * (high - low))  # room for the legend
+        ax.legend(fontsize="small", loc="upper center", ncols=3)
         return ax
 
 
@@ -116,7 +118,7 @@ class PointsDisplay:
             places = [place + (number - (len(ways) - 1) / 2) * 0.35 for place in range(len(frame))]
             ax.bar(places, frame[way], width=0.35, label=way)
         if len(frame):
-            ax.set_xticks(range(len(frame)), list(frame["setting"]), fontsize="small", rotation=20)
+            ax.set_xticks(range(len(frame)), list(frame["setting"]), fontsize="small", rotation=20, ha="right")
             ax.legend(fontsize="small")
         ax.set_ylabel(self.name)
         return ax

@@ -37,9 +37,9 @@ def over_twenty(runs: Runs, settings: Sequence[Setting], *, each: Sequence[str] 
 
 @cache
 def twenty(runs: Runs, setting: Setting, name: str, protocol: str) -> list[Outcome]:
-    """The outcome of disparity ("gd") or of cross-validation ("cv") at each threshold; several items ask for it."""
-    group = group_of(runs, setting)
-    return [] if group is None else over_thresholds(group, stops(setting, runs.profile)[name], protocol=protocol)
+    """The outcome of disparity ("gd") or of k-fold ("cv") at each threshold, none where it is not run."""
+    group, way = group_of(runs, setting), stops(setting, runs.profile)[name]
+    return over_thresholds(group, way, protocol=protocol) if group is not None and answers(group, way) else []
 
 
 def _numbers(runs: Runs, setting: Setting, name: str, *, single: bool) -> Numbers:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -94,7 +95,7 @@ def _panels(kind: str, found: Sequence[Group], signals: list[str] | None, metric
     for axis, (title, display) in zip(axes[:, 0], displays, strict=True):
         display.plot(axis)
         if kind == "curves":
-            axis.set_title(title.replace("$", r"\$"), fontsize="small")
+            axis.set_title(_title(title), fontsize="small")
     return figure
 
 
@@ -116,6 +117,11 @@ def _comparison(found: Sequence[Group], signals: list[str] | None, metrics: list
     )
     for axis, group, display in zip(axes[:, 0], found, displays, strict=True):
         display.plot(axis)
-        axis.set_title(group.title.replace("$", r"\$"), fontsize="small")
+        axis.set_title(_title(group.title), fontsize="small")
     note("Bars are of the protocol mean_curve; `heldin table` gives both.")
     return figure
+
+
+def _title(text: str) -> str:
+    """In lines that fit; a dollar begins no mathematics."""
+    return textwrap.fill(text, 90).replace("$", r"\$")

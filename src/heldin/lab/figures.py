@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 BARS = {"t1": "gray", "t2": "magenta"}
 LOG_FROM = 20.0  # largest over smallest value
+ROOM = 0.25  # of the height, for a legend
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,9 @@ class CurvesDisplay:
         ax.set(xlabel="epoch", ylabel=", ".join(_said(name) for name in self.metrics))
         right.set_ylabel(_said(self.watched), color="C3")
         handles = [*ax.get_legend_handles_labels()[0], *right.get_legend_handles_labels()[0]]
-        ax.legend(handles=handles, fontsize="small")
+        for axes in (ax, right):
+            _leave_room(axes)
+        ax.legend(handles=handles, fontsize="small", loc="upper center", ncols=min(3, len(handles)))
         return ax
 
     def _curves(self, name: str) -> list[Curve]:
@@ -199,11 +202,18 @@ def _axes(ax: Axes | None, *, height: float = 4.0) -> Axes:
 
 def _band(ax: Axes, frame: pd.DataFrame, name: str, color: str, *, dashed: bool) -> None:
     values, std = frame[name], frame[f"{name} std"].fillna(0.0)
-    ax.plot(frame["epoch"], values, color=color, linestyle="--" if dashed else "-", label=_said(name))
+    style, marker = "--" if dashed else "-", "o" if values.count() == 1 else None
+    ax.plot(frame["epoch"], values, color=color, linestyle=style, marker=marker, label=_said(name))
     ax.fill_between(frame["epoch"], values - std, values + std, color=color, alpha=0.2, linewidth=0)
     finite = [value for value in values if math.isfinite(value)]
     if finite and min(finite) > 0.0 and max(finite) > LOG_FROM * min(finite):
         ax.set_yscale("log")
+
+
+def _leave_room(ax: Axes) -> None:
+    """For a legend, above all curves."""
+    low, high = ax.get_ylim()
+    ax.set_ylim(low, high * (high / low) ** ROOM if ax.get_yscale() == "log" else high + ROOM * (high - low))
 
 
 def _finite(curves: Sequence[Curve], epoch: int) -> list[float]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
@@ -50,14 +50,31 @@ class Row:
     kind: str | None = None
 
 
-def table(columns: Sequence[object], rows: Iterable[Row], *, over: Sequence[tuple[object, int]] = ()) -> Markup:
-    """A table that scrolls sideways where it is too wide; `over` are headings over so many columns each."""
+def table(
+    columns: Sequence[object],
+    rows: Iterable[Row],
+    *,
+    over: Sequence[tuple[object, int]] = (),
+    words: Collection[object] = (),
+) -> Markup:
+    """A table that scrolls sideways where it is too wide.
+
+    `over` are headings over so many columns each; the columns in `words` hold sentences rather than numbers.
+    """
     above = [element("th", text, colspan=span, scope="colgroup") for text, span in over]
     head = [element("tr", *above, class_="over")] if over else []
-    head.append(element("tr", *(element("th", text, scope="col") for text in columns)))
+    kinds = ["words" if text in words else None for text in columns]
+    head.append(
+        element(
+            "tr", *(element("th", text, scope="col", class_=kind) for text, kind in zip(columns, kinds, strict=True))
+        )
+    )
     body = [
         element(
-            "tr", element("th", row.name, scope="row"), *(element("td", cell) for cell in row.cells), class_=row.kind
+            "tr",
+            element("th", row.name, scope="row"),
+            *(element("td", cell, class_=kind) for cell, kind in zip(row.cells, kinds[1:], strict=True)),
+            class_=row.kind,
         )
         for row in rows
     ]

@@ -17,6 +17,8 @@ from heldin.lab.reproducing.readme import ASKED, COUNTED, progress_of
 from heldin.lab.reproducing.verdicts import Judged, statements, summary
 from heldin.lab.tables import Table, shown
 
+WORDS = ("claim", "items", "ours", "verdict", "notes")  # columns that hold sentences
+
 
 def page_of(paper: Paper, found: Sequence[Judged], runs: Runs, folder: Path) -> str:
     """The whole page; figures are those in `folder`, as `building.write_all` put them there."""
@@ -66,7 +68,7 @@ def _contents(found: Sequence[Judged]) -> Markup:
         Row(links[number] if number < len(links) else row["item"], [row[name] for name in told.columns[1:]])
         for number, row in enumerate(told.rows)
     ]
-    return table(told.columns, rows)
+    return table(told.columns, rows, words=WORDS)
 
 
 def _figure(place: Path, title: str) -> Markup:
@@ -85,7 +87,7 @@ def _as_html(content: Table) -> Markup:
         Row(shown(row.get(first)), [shown(row.get(name)) for name in others], _kind(row.get("verdict")))
         for row in content.rows
     ]
-    return table(content.columns, rows)
+    return table(content.columns, rows, words=WORDS)
 
 
 def _kind(verdict: object) -> str | None:
