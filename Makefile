@@ -1,6 +1,7 @@
 # `make demo` and `make test` set everything up by themselves.
 PYTHON ?= python3.11
 VENV := .venv
+WORKERS ?= 2
 BIN := $(VENV)/bin
 LAB := $(VENV)/.installed-lab
 STAMP := $(VENV)/.installed
@@ -28,10 +29,10 @@ demo: $(LAB)  ## few, noisy digits: gradient disparity against cross-validation 
 	@$(BIN)/heldin demo
 
 test: lint types  ## linters, types and the whole suite
-	@$(BIN)/python -m pytest -m "not slow"
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow"
 
 test-all: lint types  ## the same, with the slow suites
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 lint: $(STAMP)
 	@$(BIN)/ruff check .

@@ -67,7 +67,7 @@ def test_scripted_values_stop_where_the_table_says(scripted, mlp, mnist):
         ({"loss_fn": nn.CrossEntropyLoss}, r"Write CrossEntropyLoss\(\)"),
         ({"seed": -1}, "seed"),
     ],
-    ids=str,
+    ids=lambda given: "-".join(given) if isinstance(given, dict) else given,
 )
 def test_bad_arguments_are_refused_at_the_door(options, says):
     with pytest.raises(ArgumentError, match=says):

@@ -1,0 +1,56 @@
+"""The profile `paper` at full width: each kind of run starts, finishes an epoch, is cut off and goes on."""
+
+import numpy
+import pytest
+from paper.items import ITEMS
+
+from heldin.lab.store import Store
+from heldin.lab.training import run
+
+SHAPES = {"mnist": (28, 28), "cifar10": (32, 32, 3), "cifar100": (32, 32, 3)}
+NUM = 75  # samples, in batches of 3: without a fifth of them still as many as signals over 20 batches need
+
+
+def kinds():
+    """One spec for each network, optimizer, loss and set of signals; the data is what is cut short."""
+    found = {}
+    for item in ITEMS:
+        for spec in item.specs("paper"):
+            if spec.dataset in SHAPES and spec.scale == 1.0:
+                cut = spec.with_(seed=0, num_samples=NUM, batch_size=3, label_noise=0.0)
+                found.setdefault(cut.with_(fold=None, folds=None, init="default", epochs=1, until_loss=None), cut)
+    return list(found.values())
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    """Data of the right shapes, with nothing in it to be learnt."""
+    folder, chance = tmp_path_factory.mktemp("data"), numpy.random.default_rng(0)
+    for name, shape in SHAPES.items():
+        images = {f"x_{part}": chance.integers(0, 256, (NUM, *shape), dtype=numpy.uint8) for part in ("train", "test")}
+        labels = {f"y_{part}": numpy.arange(NUM, dtype=numpy.uint8) % 10 for part in ("train", "test")}
+        numpy.savez(folder / f"{name}.npz", **images, **labels)
+    return folder
+
+
+def cut_off_after(last):
+    def on_epoch(line):
+        if line["epoch"] == last:
+            raise KeyboardInterrupt
+
+    return on_epoch
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("spec", kinds(), ids=lambda spec: spec.title.replace(" ", "-"))
+def test_a_run_of_the_paper_starts_is_cut_off_and_goes_on(spec, root, tmp_path):
+    store = Store(tmp_path)
+    for last in (0, 1):
+        with pytest.raises(KeyboardInterrupt):
+            run(spec, store, data_root=root, on_epoch=cut_off_after(last))
+        record = store.record(spec)
+        assert [line["epoch"] for line in record.epochs] == [*range(last + 1)]
+        assert record.epochs[-1]["signals"].keys() == {*spec.signals}
+    assert not store.folder(spec).done
+    begun = [line["at_epoch"] for line in store.folder(spec).lines("timings.jsonl") if "begun" in line]
+    assert begun == [0, 1]
