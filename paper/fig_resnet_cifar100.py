@@ -26,6 +26,6 @@ ITEM = Item(
     stage=2,
     specs=lambda profile: [spec for setting in NOISE_CIFAR100.values() for spec in setting.full(profile)],
     build=build,
-    differs="1,280 samples instead of 50,000, width 1/16, 25 epochs.",
+    differs="1,280 samples instead of 50,000, width 1/16, batches of 32, 25 epochs.",
     seconds=seconds_of,
 )

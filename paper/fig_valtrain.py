@@ -11,11 +11,11 @@ from paper.settings import SEEDS
 TRAIN_TRAIN, TRAIN_VALIDATION = "gradient_disparity", "train_val_disparity"
 
 NETWORKS = {  # what is trained -> seconds of an epoch with 1,280 samples
-    RunSpec(dataset="mnist5k", init="he_normal"): 0.7,
-    RunSpec(dataset="mnist5k", model="alexnet", scale=0.25, init="he_normal", batch_size=32): 1.3,
-    RunSpec(dataset=CIFAR10, model="vgg11", scale=0.125): 2.6,
-    RunSpec(dataset=CIFAR10, model="resnet18", scale=0.0625): 3.3,
-    RunSpec(dataset=CIFAR100, model="resnet18", scale=0.0625): 3.3,
+    RunSpec(dataset="mnist5k", init="he_normal", learning_rate=0.1): 0.7,
+    RunSpec(dataset="mnist5k", model="alexnet", scale=0.25, init="he_normal", learning_rate=0.04, batch_size=32): 1.3,
+    RunSpec(dataset=CIFAR10, model="vgg11", scale=0.125, learning_rate=0.08): 2.6,
+    RunSpec(dataset=CIFAR10, model="resnet18", scale=0.0625, learning_rate=0.16): 3.3,
+    RunSpec(dataset=CIFAR100, model="resnet18", scale=0.0625, learning_rate=0.16, batch_size=32): 3.3,
 }
 FULL = (
     RunSpec(dataset="mnist", init="he_normal"),

@@ -12,7 +12,8 @@ ITEM = Item(
     stage=1,
     specs=lambda profile: [spec for setting in LIMITED for spec in setting.specs(profile)],
     build=lambda runs: compared(runs, LIMITED),
-    differs="The samples are the paper's (1,280, 1,280 and 256), and so are the folds, the batches and the initial "
-    "weights. Widths are 1/16 (ResNet-34), 1/8 (VGG-13) and 1/4 (AlexNet), horizons 25, 25 and 120 epochs.",
+    differs="The samples are the paper's (1,280, 1,280 and 256), and so are the folds and the initial weights. "
+    "Widths are 1/16 (ResNet-34), 1/8 (VGG-13) and 1/4 (AlexNet), horizons 25, 25 and 120 epochs, "
+    "batches of 32 on CIFAR-100.",
     seconds=seconds_of,
 )

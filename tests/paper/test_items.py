@@ -66,7 +66,7 @@ def test_every_item_has_its_seeds(item, profile):
 def test_the_paper_profile_has_full_width_and_the_laptop_says_how_long_it_takes():
     for setting in (*SEVEN, *RELATED):
         assert setting.paper.scale == 1.0
-        assert setting.paper.learning_rate == setting.laptop.learning_rate
+        assert setting.laptop.learning_rate * setting.laptop.scale == pytest.approx(setting.paper.learning_rate)
     for item in ITEMS:
         for spec in item.specs("laptop"):
             assert item.seconds(spec) > 0.0, (item.label, spec.title)
