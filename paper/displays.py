@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -91,6 +91,35 @@ class SeriesDisplay:
         if len(frame) > 1 and frame[self.along].min() > 0:
             ax.set_xscale("log", base=2)
         ax.set_xlabel(self.along)
+        return ax
+
+
+@dataclass(frozen=True)
+class PairsDisplay:
+    """One quantity against another, one point a run.
+
+    Args:
+        points: what stands in the legend -> pairs of values.
+        names: of the two.
+    """
+
+    points: Mapping[str, Sequence[tuple[float, float]]]
+    names: tuple[str, str]
+
+    def frame(self) -> pd.DataFrame:
+        """One row a point."""
+        rows = [(title, *pair) for title, pairs in self.points.items() for pair in pairs]
+        return pd.DataFrame(rows, columns=["setting", *self.names])
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw on `ax`, or on a new figure, with the line on which both are the same."""
+        frame, ax = self.frame(), _axes(ax)
+        for title, part in frame.groupby("setting", sort=False):
+            ax.scatter(part[self.names[0]], part[self.names[1]], s=14, alpha=0.7, label=str(title))
+        ends = [frame[list(self.names)].min().min(), frame[list(self.names)].max().max()]
+        ax.plot(ends, ends, color="gray", linewidth=1, zorder=0)
+        ax.set(xlabel=self.names[0], ylabel=self.names[1], xscale="log", yscale="log")
+        ax.legend(fontsize="small")
         return ax
 
 

@@ -5,7 +5,7 @@ from heldin.lab.curves import Estimate
 from heldin.lab.reproducing import ANY, Built, Item, Runs
 from heldin.lab.spec import RunSpec
 from paper.data import CIFAR10, CIFAR100
-from paper.displays import SeriesDisplay
+from paper.displays import PairsDisplay
 from paper.settings import SEEDS
 
 TRAIN_TRAIN, TRAIN_VALIDATION = "gradient_disparity", "train_val_disparity"
@@ -54,8 +54,12 @@ def build(runs: Runs) -> Built:
         "rho": {ANY: Estimate(pearson(*map(list, zip(*ends, strict=True))), None, len(records))},
         "rho.every": {ANY: Estimate(pearson(*map(list, zip(*every, strict=True))), None, len(every))},
     }
-    points = ({float(n): {0: pair[side]} for n, pair in enumerate(ends)} for side in (0, 1))
-    return Built(figures={"valtrain": SeriesDisplay("run", *points, ("train-train", "train-val"))}, numbers=numbers)
+    points: dict[str, list[tuple[float, float]]] = {}
+    for record, pair in zip(records, ends, strict=True):
+        if None not in pair:
+            points.setdefault(f"{record.spec.dataset.removeprefix('npz:')}, {record.spec.model}", []).append(pair)
+    names = "disparity, train-train", "disparity, train-validation"
+    return Built(figures={"valtrain": PairsDisplay(points, names)} if points else {}, numbers=numbers)
 
 
 def seconds(spec: RunSpec) -> float:

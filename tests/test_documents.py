@@ -12,6 +12,8 @@ import matplotlib
 import pytest
 
 import heldin
+from heldin.lab.ways import rule_name
+from heldin.rules import ConsecutiveRises, NthRise
 
 matplotlib.use("Agg")
 
@@ -55,3 +57,14 @@ def test_every_page_is_in_the_navigation():
     navigation = (ROOT / "mkdocs.yml").read_text()
     for page in PAGES[1:]:
         assert str(page.relative_to(ROOT / "docs")) in navigation
+
+
+@pytest.mark.parametrize("page", ["lab.md", "rules.md"])
+@pytest.mark.parametrize(
+    ("rule", "words"), [(NthRise(5), "p-th rise in all"), (ConsecutiveRises(5), "p rises in a row")]
+)
+def test_the_short_names_of_rules_are_explained(page, rule, words):
+    text = " ".join((ROOT / "docs" / page).read_text().split())
+    short = rule_name(rule).replace("5", "p")
+    assert f"`{short}`" in text
+    assert words in text

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import heldin
 from heldin import GradientDisparity, TrainValDisparity
-from heldin.errors import ArgumentError, BatchesError, NotFiniteError
+from heldin.errors import ArgumentError, BatchesError, NotFiniteError, UnservedError
 
 
 def net():
@@ -96,6 +96,22 @@ def test_dict_batches_through_sample_losses():
 
     found = heldin.measure(model, None, data, sample_losses=losses)
     assert found == heldin.measure(model, LOSS, [(batch["pixels"], batch["label"]) for batch in data])
+
+
+@pytest.mark.parametrize("signal", ["gwa", "class_alignment", "stiffness", "susceptibility"])
+@pytest.mark.parametrize("given", ["sample_losses", "loss_fn"])
+def test_a_signal_that_looks_at_the_targets_says_that_it_needs_pairs(signal, given):
+    model, data = net(), [{"pixels": x, "label": y} for x, y in batches()]
+    options = {"signals": signal, "optimizer": torch.optim.SGD(model.parameters())}
+    if given == "sample_losses":
+        options["sample_losses"] = lambda model, batch: model(batch["pixels"]).sum(1)
+    loss = LOSS if given == "loss_fn" else None
+    with pytest.raises(
+        UnservedError,
+        match=f"The signal '{signal}' .* looks at the targets needs batches that are pairs .inputs, targets.. "
+        "Found a dict with the keys 'pixels', 'label'. Give pairs",
+    ):
+        heldin.measure(model, loss, data, **options)
 
 
 def test_half_precision_models_are_measured():

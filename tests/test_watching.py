@@ -126,3 +126,11 @@ def test_outputs_nobody_asks_for_are_not_kept():
     watching = watch(net())
     watching.offer([0], torch.zeros(1, 3))
     assert watching.state_dict()["offered"] is None
+
+
+def test_what_a_signal_says_of_its_number_is_said_once():
+    seen, data = watch(net(), signal="gwa", batches=2), loader(2, batch_size=1)  # two alignments in all
+    with pytest.warns(HeldinWarning, match="GWA is the mean alignment, not divided") as said:
+        for epoch in range(3):
+            seen.read(data, epoch)
+    assert len(said) == 1

@@ -43,6 +43,10 @@ class StoreError(HeldinError, OSError):
     """Records that cannot be read or written."""
 
 
+class DamagedRunError(StoreError):
+    """One run whose records cannot be read; those of other runs can."""
+
+
 class DataError(HeldinError, ValueError):
     """Data that cannot be used: missing, not to be had, or not what it should be."""
 

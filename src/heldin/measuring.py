@@ -109,4 +109,12 @@ def read(
             remembered[label], values[label] = signal.recall(memory.get(label, {}), found[signal.needs])
         else:
             values[label] = signal.read(found[signal.needs])
+        _say_once(probe, signal.caveat(found[signal.needs]))
     return values, remembered
+
+
+def _say_once(probe: Probe, caveat: str | None) -> None:
+    """What a signal has to say of its number, once for each probe."""
+    if caveat is not None and caveat not in probe._warned:
+        probe._warned.add(caveat)
+        warnings.warn(f"{caveat} This is said once.", HeldinWarning, stacklevel=4)

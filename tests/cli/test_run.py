@@ -98,6 +98,13 @@ def test_without_signals_the_default_ones_are_recorded(heldin):
         (("--jobs", 0), "`--jobs` should be an integer of at least 1"),
         (("--seeds", "3-1"), "--seeds should be such as 0-4 or 0,1,2. Found '3-1'."),
         (("--seeds", "1", "--seed", 1), "Give --seed or --seeds."),
+        (("--model", "alexnet"), "'alexnet' takes samples of shape (1, 28, 28). Found shape (1, 8, 8)."),
+        (("--model", "vgg11", "--dataset", "breast_cancer"), "takes samples of shape (3, 32, 32). Found shape (30,)."),
+        (("--scale", 0.0001), "`scale` should be a finite positive number that leaves each layer a channel."),
+        (
+            ("--augment", "--dataset", "breast_cancer"),
+            "Augmentation needs images (c, h, w). Found samples of shape (30,)",
+        ),
         (("--address", "here"), "Add --engine ray or --engine dask."),
         (("no-such.toml",), "no-such.toml should be a TOML file"),
     ],
@@ -125,6 +132,18 @@ def test_data_of_the_wrong_kind_is_refused(refused, tmp_path):
     words = refused("run", "--dataset", "npz:mine", "--data", tmp_path)
     assert "mine.npz" in words
     assert not (tmp_path / "heldin-runs").exists()
+
+
+def test_a_run_that_is_damaged_is_refused_and_others_are_run(heldin, refused):
+    heldin("run", *QUICK)
+    [path] = Store("heldin-runs").root.rglob("spec.json")
+    for spoilt in (path, path.with_name("done.json")):
+        whole = spoilt.read_text()
+        spoilt.write_text("{")
+        assert str(path.parent) in refused("run", *QUICK)
+        assert heldin("run", *QUICK, "--seed", 1).code == 0
+        spoilt.write_text(whole)
+    assert heldin("run", *QUICK).code == 0
 
 
 @pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])

@@ -8,6 +8,14 @@ import pytest
 
 from heldin.lab.store import Store
 
+SPECS = [  # as a person would list them
+    {"label_noise": 0.0, "seed": 0, "fold": None},
+    {"label_noise": 0.5, "seed": 0, "fold": None},
+    {"label_noise": 0.5, "seed": 0, "fold": 0},
+    {"label_noise": 0.5, "seed": 0, "fold": 1},
+    {"label_noise": 0.5, "seed": 1, "fold": None},
+]
+
 
 def unfinish(store):
     """Leave one run as if it had been cut off after 5 epochs."""
@@ -83,3 +91,67 @@ def test_a_store_of_a_newer_version_is_refused_and_left_alone(refused, store):
     for verb in (["status"], ["table"], ["run", "--dataset", "digits"]):
         assert "was written by a newer heldin" in refused(*verb)
     assert {file: file.read_bytes() for file in store.rglob("*") if file.is_file()} == before
+
+
+def test_runs_are_listed_by_setting_then_seed_then_fold(heldin, store):
+    runs = json.loads(heldin("status", "--json").out)["runs"]
+    assert [{name: run["spec"][name] for name in SPECS[0]} for run in runs] == SPECS
+    listed = [line.split()[0] for line in heldin("status").out.splitlines()[1:6]]
+    assert listed == [run["run"] for run in runs]
+
+
+def test_a_run_that_diverged_is_said_to_have_done_so(heldin, store):
+    assert "diverged" not in heldin("status").out
+    folder = min((store / "runs").iterdir())
+    lines = [json.loads(line) for line in (folder / "epochs.jsonl").read_text().splitlines()]
+    lines[3]["test_loss"] = lines[4]["train_loss"] = "nan"
+    (folder / "epochs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    said = [line for line in heldin("status").out.splitlines() if "diverged at epoch 3" in line]
+    assert [line.split()[0] for line in said] == [folder.name]
+    runs = json.loads(heldin("status", "--json").out)["runs"]
+    assert {run["run"]: run["diverged_at"] for run in runs if run["diverged_at"] is not None} == {folder.name: 3}
+
+
+DAMAGES = {
+    "spec.json": '{"version": 1, "spec": {"data',
+    "done.json": "",
+    "epochs.jsonl": "no object\n",
+}
+
+
+def damage(store, name):
+    """Spoil one file of a run that has cosine recorded; the run's folder."""
+    folder = next(
+        folder for folder in sorted((store / "runs").iterdir()) if "cosine" in (folder / "spec.json").read_text()
+    )
+    (folder / name).write_text(DAMAGES[name])
+    return folder
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+@pytest.mark.parametrize(
+    "verb", [["status"], ["table"], ["figure"], ["report"], ["replay", "--signal", "cosine"]], ids=str
+)
+def test_one_damaged_run_is_left_out_and_named_once(heldin, store, name, verb):
+    folder = damage(store, name)
+    answer = heldin(*verb)
+    assert answer.code == 0
+    [said] = [line for line in answer.err.splitlines() if line.startswith("Left out: ")]
+    assert str(folder.relative_to(store.parent)) in said
+    assert "Move its folder away." in said or "to run it again." in said
+    assert folder.name not in answer.out
+
+
+def test_where_all_runs_are_damaged_there_is_nothing_to_read(refused, store):
+    for folder in (store / "runs").iterdir():
+        (folder / "done.json").write_text("")
+    assert "None of the runs in heldin-runs that were asked for can be read." in refused("status")
+
+
+@pytest.mark.parametrize("verb", ["table", "report"])
+def test_timings_that_cannot_be_read_cost_the_seconds_alone(heldin, store, verb):
+    folder = min((store / "runs").iterdir())
+    (folder / "timings.jsonl").write_text("{broken\n")
+    answer = heldin(verb)
+    assert answer.code == 0
+    assert answer.err.count(f"Without the seconds of run {folder.name}: ") == 1

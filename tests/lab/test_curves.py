@@ -13,6 +13,7 @@ from heldin.lab.curves import (
     best_epoch,
     curve_of,
     direction_of,
+    diverged_at,
     estimate,
     held,
     held_mean,
@@ -104,3 +105,18 @@ def test_a_name_nobody_recorded_is_refused_with_the_near_match():
         require_recorded([RECORD], "cosin")
     with pytest.raises(ArgumentError, match="Recorded: cosine, train_loss, test_loss"):
         require_recorded([RECORD], "val_error_of_another")
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "epoch"),
+    [
+        pytest.param([1.0, 0.5], [2.0, 3.0], None, id="all finite"),
+        pytest.param([1.0, nan, nan], [2.0, 3.0, nan], 1, id="training first"),
+        pytest.param([1.0, 0.5, 0.4], [inf, 3.0, 2.0], 0, id="test alone, and back"),
+        pytest.param([], [], None, id="no epochs"),
+    ],
+)
+def test_a_run_diverges_where_a_loss_is_first_not_finite(train, test, epoch):
+    losses = enumerate(zip(train, test, strict=True))
+    lines = tuple({"epoch": e, "train_loss": a, "test_loss": b, "signals": {}} for e, (a, b) in losses)
+    assert diverged_at(RunRecord(RunSpec(), lines, True)) == epoch

@@ -2,8 +2,11 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
+from contextlib import suppress
 
 import pytest
 from rich.console import Console
@@ -95,6 +98,45 @@ def test_a_worker_that_is_killed_is_replaced_and_nothing_is_lost(tmp_path, engin
     assert len(starts) == 2
     run(spec, Store(tmp_path / "alone"))
     assert epochs_of(tmp_path, spec) == epochs_of(tmp_path / "alone", spec)
+
+
+KILLED = """
+from heldin.lab.engine import run_all
+from heldin.lab.spec import RunSpec
+from heldin.lab.store import Store
+
+if __name__ == "__main__":
+    specs = [RunSpec(dataset="digits", num_samples=40, scale=0.02, batch_size=20, epochs=100_000, seed=seed, signals=())
+             for seed in range(4)]
+    run_all(specs, Store("store"), jobs=2)
+"""
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="finds the workers in /proc")
+def test_workers_end_when_their_parent_is_killed_and_what_is_recorded_stays(tmp_path):
+    (tmp_path / "many.py").write_text(KILLED)
+    parent = subprocess.Popen([sys.executable, "many.py"], cwd=tmp_path, start_new_session=True)
+    try:
+        _until(lambda: len([path for path in tmp_path.rglob("epochs.jsonl") if path.stat().st_size]) == 2)
+        locks = list(tmp_path.rglob("lock"))
+        assert len([pid for lock in locks for pid in _workers_on(lock)]) == 2
+        parent.kill()
+        parent.wait()
+        _until(lambda: not any(_workers_on(lock) for lock in tmp_path.rglob("lock")))
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(parent.pid, signal.SIGKILL)
+    time.sleep(0.5)  # a worker that took up another run would have begun it
+    records = Store(tmp_path / "store").records()
+    assert len(records) == 2
+    assert all(record.epochs and not record.done for record in records)
+
+
+def _until(true, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_a_run_that_fails_takes_no_other_with_it(tmp_path):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heldin.lab.grouping import groups
+from heldin.lab.grouping import by_setting, groups
 from heldin.lab.spec import RunSpec
 from heldin.lab.store import RunRecord
 
@@ -62,3 +62,17 @@ def test_signals_measured_apart_are_put_together():
 
 def test_no_records_no_groups():
     assert groups([]) == []
+
+
+def test_runs_are_listed_by_setting_seed_and_fold():
+    listed = [
+        record(num_samples=None),
+        record(num_samples=50, batch_size=50),
+        record(),
+        *(record(fold=i, folds=2) for i in (0, 1)),
+        *(record(fold=i, folds=10) for i in (0, 9)),
+        record(seed=1),
+        record(seed=10),
+        record(num_samples=1000),
+    ]
+    assert by_setting(reversed(listed)) == listed

@@ -64,6 +64,11 @@ def test_more_than_there_is_is_refused(arrays, changes):
         prepare(spec(**changes), arrays)
 
 
+def test_augmentation_of_what_is_no_image_is_refused(arrays):
+    with pytest.raises(ArgumentError, match=r"needs images \(c, h, w\). Found samples of shape \(1,\) in mnist5k"):
+        prepare(spec(augment=True), arrays)
+
+
 def test_the_fingerprint_tells_data_apart(arrays):
     split = prepare(spec(), arrays)
     assert fingerprint(split) == fingerprint(prepare(spec(), arrays))

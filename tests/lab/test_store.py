@@ -7,7 +7,7 @@ import multiprocessing
 import pytest
 import torch
 
-from heldin.errors import StoreError
+from heldin.errors import DamagedRunError, StoreError
 from heldin.lab.spec import RunSpec
 from heldin.lab.store import Store
 
@@ -171,3 +171,40 @@ def test_a_spec_that_was_changed_by_hand_is_told(tmp_path, folder):
     path.write_text(path.read_text().replace('"batch_size": 128', '"batch_size": 64'))
     with pytest.raises(StoreError, match="changed by hand"):
         Store(tmp_path).records()
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("spec.json", "{"),
+        ("spec.json", "[]"),
+        ("spec.json", '{"version": "x", "spec": {}}'),
+        ("spec.json", '{"version": 1}'),
+        ("spec.json", '{"version": 1, "spec": 5}'),
+        ("spec.json", '{"version": 1, "spec": {"epoch": 5}}'),
+        ("done.json", '{"epochs"'),
+        ("done.json", "[]"),
+        ("epochs.jsonl", "{broken\n"),
+        ("epochs.jsonl", "5\n"),
+        ("epochs.jsonl", "\udcff\n"),
+    ],
+)
+def test_a_damaged_run_is_an_error_or_left_out_for_who_wants_to_be_told(tmp_path, folder, name, content):
+    folder.append("epochs.jsonl", line(0))
+    other = Store(tmp_path).folder(SPEC.with_(seed=1))
+    with other.locked():
+        other.begin()
+    (folder.path / name).write_text(content, errors="surrogateescape")
+    with pytest.raises(DamagedRunError, match=str(folder.path)):
+        Store(tmp_path).records()
+    told = []
+    assert [record.spec for record in Store(tmp_path).records(damaged=told.append)] == [other.spec]
+    assert len(told) == 1
+    assert str(folder.path) in str(told[0])
+
+
+def test_who_wants_to_be_told_of_damage_is_still_refused_a_newer_store(tmp_path, folder):
+    path = folder.path / "spec.json"
+    path.write_text(path.read_text().replace('"version": 1', '"version": 2'))
+    with pytest.raises(StoreError, match="newer heldin"):
+        Store(tmp_path).records(damaged=lambda error: None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from heldin.cli.records import timings
 from heldin.errors import ArgumentError
 from heldin.lab.curves import require_recorded
 from heldin.lab.grouping import Group, groups, setting_of
@@ -61,4 +62,4 @@ def timings_of(group: Group, records: Sequence[RunRecord], store: Store) -> Iter
     """The timings of the runs of a group."""
     for record in records:
         if setting_of(record.spec) == group.setting:
-            yield from store.folder(record.spec).lines("timings.jsonl")
+            yield from timings(store, record)

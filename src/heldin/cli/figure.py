@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from heldin.cli.comparing import compared, ways_of
-from heldin.cli.options import DEFAULT_STORE, GroupSignals, RunIds, StoreFolder
+from heldin.cli.options import DEFAULT_STORE, RunIds, StoreFolder
 from heldin.cli.output import note, show, writing
 from heldin.cli.records import chosen
 from heldin.cli.spec_flags import filter_flags
@@ -33,7 +33,13 @@ SUFFIXES = (".png", ".svg", ".pdf")
 @filter_flags
 def command(
     kind: Annotated[str, typer.Argument(help=f"What to draw: {', '.join(KINDS)}.")] = KINDS[0],
-    signal: GroupSignals = None,
+    signal: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A recorded signal; repeat it for more. By default the one that decides; in a comparison all of them.",
+            show_default=False,
+        ),
+    ] = None,
     metric: Annotated[
         list[str] | None,
         typer.Option(help="What is drawn with it; test_loss by default, bars of test_error.", show_default=False),

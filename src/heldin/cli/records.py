@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from heldin.cli.options import DEFAULT_STORE
-from heldin.cli.output import writing
+from heldin.cli.output import note, writing
 from heldin.cli.spec_flags import flag_name
-from heldin.errors import ArgumentError, StoreError, near_match
+from heldin.errors import ArgumentError, DamagedRunError, StoreError, near_match
 from heldin.lab.spec import RunSpec
 from heldin.lab.store import RunRecord, Store
 
 
 def chosen(store: Path, ids: list[str] | None, wanted: Mapping[str, Any]) -> list[RunRecord]:
-    """The records of the runs that were asked for; refused where there are none.
+    """The records of the runs that were asked for; refused where there are none. Damaged runs are named and left out.
 
     Args:
         store: the folder of the records.
@@ -36,7 +36,12 @@ def chosen(store: Path, ids: list[str] | None, wanted: Mapping[str, Any]) -> lis
         by_id = not ids or any(spec.id.startswith(beginning) for beginning in ids)
         return by_id and all(getattr(spec, name) in values for name, values in asked.items())
 
-    found = Store(store).records(passes)
+    damaged: list[DamagedRunError] = []
+    found = Store(store).records(passes, damaged=damaged.append)
+    for error in damaged:
+        note(f"Left out: {error}")
+    if damaged and not found:
+        raise StoreError(f"None of the runs in {store} that were asked for can be read. See above.")
     if not found:
         raise ArgumentError(_nothing(store, specs, ids, asked))
     return found
@@ -60,15 +65,27 @@ def _nothing(store: Path, specs: list[RunSpec], ids: list[str] | None, asked: Ma
     return f"None of the {len(specs)} runs in {store} meets all of these flags at once. `heldin status` lists them."
 
 
-def require_store(store: Path) -> None:
-    """Refuse a folder that cannot be written, or that a newer heldin wrote to, before anything is begun."""
+def timings(store: Store, record: RunRecord) -> list[dict[str, Any]]:
+    """What one run took; nothing where that cannot be read, with a note."""
+    try:
+        return store.folder(record.spec).lines("timings.jsonl")
+    except DamagedRunError as error:
+        note(f"Without the seconds of run {record.id}: {error}")
+        return []
+
+
+def require_store(store: Path, specs: Iterable[RunSpec] = ()) -> None:
+    """Refuse a folder that cannot be written, that a newer heldin wrote to, or with damage to one of these runs."""
     runs = store / "runs"
     tried = runs / f".tried-{os.getpid()}"
     with writing(store, "--store"):
         runs.mkdir(parents=True, exist_ok=True)
         tried.touch()
         tried.unlink()
-    Store(store).records(lambda spec: False)  # opens every spec
+    records = Store(store)
+    records.records(lambda spec: False, damaged=lambda error: None)  # opens every spec
+    for spec in specs:
+        records.folder(spec).require_whole()
 
 
 def with_store(store: Path) -> str:

@@ -10,7 +10,7 @@ import typer
 from heldin.cli.comparing import compared
 from heldin.cli.options import DEFAULT_STORE, RunIds, StoreFolder
 from heldin.cli.output import show, writing
-from heldin.cli.records import chosen
+from heldin.cli.records import chosen, timings
 from heldin.cli.spec_flags import filter_flags
 from heldin.lab.store import Store
 
@@ -33,9 +33,9 @@ def command(
     compared(records, None)
     from heldin.lab.report import write_report
 
-    timings = {record.id: Store(store).folder(record.spec).lines("timings.jsonl") for record in records}
+    seconds = {record.id: timings(Store(store), record) for record in records}
     target = out or store / "report.html"
     with writing(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-        write_report(records, target, title=title, timings=timings, signal=signal)
+        write_report(records, target, title=title, timings=seconds, signal=signal)
     show(f"The report is in {target}.")

@@ -110,18 +110,11 @@ def _seeds(text: str) -> list[int]:
 
 
 def _refuse_what_cannot_be(specs: Sequence[RunSpec], store: Path, data: Path | None) -> None:
-    """Look at the data and at the store before anything is begun; downloads happen here, once."""
-    from heldin.lab.data import load
-    from heldin.lab.preparing import prepare
+    """Look at the data, the models and the store before anything is begun."""
+    from heldin.lab.checking import require_runnable
 
-    sizes: dict[str, dict[tuple[object, ...], RunSpec]] = {}
-    for spec in specs:
-        sizes.setdefault(spec.dataset, {})[spec.num_samples, spec.batch_size, spec.folds] = spec
-    for dataset, different in sizes.items():
-        arrays = load(dataset, data)
-        for spec in different.values():
-            prepare(spec, arrays)
-    require_store(store)
+    require_runnable(specs, data)
+    require_store(store, specs)
 
 
 def _runs(num: int) -> str:

@@ -74,6 +74,13 @@ def has(record: RunRecord, name: str) -> bool:
     return any(value is not None for value in curve_of(record, name))
 
 
+def diverged_at(record: RunRecord) -> int | None:
+    """The first epoch whose training or test loss is not finite; None where there is none."""
+    losses = zip(record.curve("train_loss"), record.curve("test_loss"), strict=True)
+    wild = [any(value is not None and not math.isfinite(value) for value in both) for both in losses]
+    return wild.index(True) if True in wild else None
+
+
 def mean_curve(curves: Sequence[Curve]) -> Curve:
     """The mean over the curves that have a value there: NaN where none of these is finite, None where there is none.
 

@@ -1,12 +1,13 @@
 """Many specs -> their records, on this machine or on a cluster, through joblib.
 
 A worker gets a spec and the store's folder and nothing else; records are the same whoever computes them. A worker that
-dies takes down no more than its running epoch: what is missing is handed out again. On a cluster the store's folder
-should be one that all machines see.
+dies takes down no more than its running epoch: what is missing is handed out again. A worker on this machine whose
+parent was killed ends after its running epoch. On a cluster the store's folder should be one that all machines see.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -59,7 +60,8 @@ def run_all(
             if not missing:
                 break
             try:
-                failures.update(_handed_out(missing, store, jobs, data_root))
+                parent = os.getpid() if engine == "processes" else None
+                failures.update(_handed_out(missing, store, jobs, data_root, parent))
             except Exception as error:
                 if attempt + 1 == ATTEMPTS or not _is_a_dead_worker(error):
                     raise
@@ -70,26 +72,38 @@ def run_all(
     return [record for spec in specs if (record := records[spec]) is not None]
 
 
-def _handed_out(specs: list[RunSpec], store: Store, jobs: int, data_root: Path | str | None) -> dict[str, str]:
+def _handed_out(
+    specs: list[RunSpec], store: Store, jobs: int, data_root: Path | str | None, parent: int | None
+) -> dict[str, str]:
     """Run these; run id -> problem, for those that failed."""
     from joblib import Parallel, delayed
 
     root = str(store.root.resolve())
     found = Parallel(n_jobs=jobs, batch_size=1, pre_dispatch="all")(
-        delayed(_worker)(spec, root, data_root) for spec in specs
+        delayed(_worker)(spec, root, data_root, parent) for spec in specs
     )
     return {spec.id: problem for spec, problem in zip(specs, found, strict=True) if problem is not None}
 
 
-def _worker(spec: RunSpec, root: str, data_root: Path | str | None) -> str | None:
+def _worker(spec: RunSpec, root: str, data_root: Path | str | None, parent: int | None = None) -> str | None:
     """One run, in a process of its own; what went wrong, or None."""
+    _end_without(parent)
     try:
-        run(spec, Store(root), data_root=data_root)
+        run(spec, Store(root), data_root=data_root, on_epoch=lambda line: _end_without(parent))
     except StoreError as error:
         return None if "another process" in str(error) else str(error)  # that one records it
     except HeldinError as error:
         return str(error)
     return None
+
+
+def _end_without(parent: int | None) -> None:
+    """End this process if it is a worker whose parent, by its id, is gone; each epoch is on disk when this is asked.
+
+    The workers of joblib are children of the process that hands out the work, and get another parent when it dies.
+    """
+    if parent is not None and parent not in (os.getpid(), os.getppid()):
+        os._exit(0)  # at once: there is nobody to report to
 
 
 def _is_a_dead_worker(error: Exception) -> bool:

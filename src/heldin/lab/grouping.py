@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from heldin.lab.spec import RunSpec
 from heldin.lab.store import RunRecord
@@ -68,6 +69,16 @@ def groups(records: Iterable[RunRecord]) -> list[Group]:
 def setting_of(spec: RunSpec) -> RunSpec:
     """What the runs of a group share."""
     return spec.with_(seed=0, fold=None, folds=None, signals=())
+
+
+def by_setting(records: Iterable[RunRecord]) -> list[RunRecord]:
+    """Records in the order in which one reads them: by setting, then by seed, all the data before the folds."""
+    return sorted(records, key=lambda record: _place(record.spec))
+
+
+def _place(spec: RunSpec) -> tuple[Any, ...]:
+    setting = [(value is not None, value) for value in setting_of(spec).as_dict().values()]  # unset comes first
+    return (setting, spec.seed, spec.folds or 0, spec.fold or 0, spec.signals)
 
 
 def _group(members: list[RunRecord]) -> Group:

@@ -51,6 +51,11 @@ def prepare(spec: RunSpec, arrays: Arrays) -> Split:
             f"Parameter `batch_size` should be at most {num}, the number of samples. "
             f"Found `batch_size = {spec.batch_size}`."
         )
+    if spec.augment and len(arrays.x_train.shape) != 4:
+        raise ArgumentError(
+            f"Augmentation needs images (c, h, w). Found samples of shape {tuple(arrays.x_train.shape[1:])} in "
+            f"{spec.dataset}. Train without it, or on another dataset."
+        )
     for label in spec.signals:
         need = parsed(label).signal.needs
         if isinstance(need, BatchGradients) and need.against and spec.fold is None:

@@ -19,7 +19,8 @@ from typing import Any
 
 import torch
 
-from heldin.errors import StoreError
+from heldin.errors import DamagedRunError, StoreError
+from heldin.lab.disk import replace, told
 from heldin.lab.spec import RunSpec, spec_from
 
 VERSION = 1
@@ -64,10 +65,27 @@ class Store:
         path = self.folder(spec).path / "spec.json"
         return _opened(path).record() if path.exists() else None
 
-    def records(self, keep: Callable[[RunSpec], bool] | None = None) -> list[RunRecord]:
-        """All runs whose spec `keep` lets pass, in the order of their ids."""
-        found = [_opened(path) for path in sorted((self.root / "runs").glob("*/spec.json"))]
-        return [folder.record() for folder in found if keep is None or keep(folder.spec)]
+    def records(
+        self,
+        keep: Callable[[RunSpec], bool] | None = None,
+        *,
+        damaged: Callable[[DamagedRunError], object] | None = None,
+    ) -> list[RunRecord]:
+        """All runs whose spec `keep` lets pass, in the order of their ids.
+
+        A run that cannot be read is an error; where there is someone to be told, `damaged`, it is left out.
+        """
+        found = []
+        for path in sorted((self.root / "runs").glob("*/spec.json")):
+            try:
+                folder = _opened(path)
+                if keep is None or keep(folder.spec):
+                    found.append(folder.record())
+            except DamagedRunError as error:
+                if damaged is None:
+                    raise
+                damaged(error)
+        return found
 
 
 @dataclass(frozen=True)
@@ -80,7 +98,7 @@ class RunFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Work on this run alone; refused where another process does."""
-        with _told(self.path):
+        with told(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             lock = (self.path / "lock").open("a")
         with lock:
@@ -92,19 +110,22 @@ class RunFolder:
                 ) from error
             yield
 
+    def require_whole(self) -> None:
+        """Refuse a spec that cannot be read, or that a newer version wrote."""
+        if (self.path / "spec.json").exists():
+            _opened(self.path / "spec.json")
+
     def begin(self) -> None:
         """Write the spec down, once."""
-        target = self.path / "spec.json"
-        if target.exists():
-            _opened(target)  # refuses what a newer version wrote
-        else:
+        self.require_whole()
+        if not (target := self.path / "spec.json").exists():
             text = json.dumps({"version": VERSION, "id": self.spec.id, "spec": self.spec.as_dict()}, indent=1)
-            _replace(target, lambda file: file.write_text(text + "\n"))
+            replace(target, lambda file: file.write_text(text + "\n"))
 
     def append(self, name: str, line: Mapping[str, Any]) -> None:
         """Add a line to `epochs.jsonl` or `timings.jsonl`."""
         text = json.dumps(written(line), separators=(",", ":"), allow_nan=False)
-        with _told(self.path), (self.path / name).open("a") as file:
+        with told(self.path), (self.path / name).open("a") as file:
             file.write(text + "\n")
             file.flush()
             os.fsync(file.fileno())
@@ -114,11 +135,11 @@ class RunFolder:
         path = self.path / name
         if not path.exists():
             return []
-        whole = path.read_text().split("\n")[:-1]
         try:
-            return [understood(json.loads(line)) for line in whole if line]
-        except json.JSONDecodeError as error:
-            raise StoreError(
+            whole = path.read_text().split("\n")[:-1]
+            return [understood(dict(json.loads(line))) for line in whole if line]
+        except (OSError, ValueError, TypeError) as error:
+            raise DamagedRunError(
                 f"{path} should hold one JSON object a line. Found one that is none ({error}): the file was changed by "
                 f"hand, or the disk is damaged. Remove {self.path} to run it again."
             ) from error
@@ -130,11 +151,11 @@ class RunFolder:
             whole = path.read_text().split("\n")[:-1]
             text = "".join(line + "\n" for line in whole[:num_lines])
             if text != path.read_text():
-                _replace(path, lambda file: file.write_text(text))
+                replace(path, lambda file: file.write_text(text))
 
     def save(self, checkpoint: Mapping[str, Any]) -> None:
         """Replace the checkpoint."""
-        _replace(self.path / "checkpoint.pt", lambda file: torch.save(dict(checkpoint), file))
+        replace(self.path / "checkpoint.pt", lambda file: torch.save(dict(checkpoint), file))
 
     def checkpoint(self) -> dict[str, Any] | None:
         """The checkpoint; None where there is none, or none that can be read."""
@@ -150,7 +171,7 @@ class RunFolder:
     def finish(self, summary: Mapping[str, Any]) -> None:
         """Mark the run as done, and let its checkpoint go."""
         text = json.dumps({"version": VERSION, **written(summary)}, indent=1, allow_nan=False)
-        _replace(self.path / "done.json", lambda file: file.write_text(text + "\n"))
+        replace(self.path / "done.json", lambda file: file.write_text(text + "\n"))
         (self.path / "checkpoint.pt").unlink(missing_ok=True)
 
     @property
@@ -162,10 +183,12 @@ class RunFolder:
         try:
             wanted = json.loads(path.read_text())["epochs"]
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise StoreError(f"{path} should say how many epochs were trained. {error}. Remove {self.path}.") from error
+            raise DamagedRunError(
+                f"{path} should count the epochs. Found it damaged ({error}). Remove {self.path} to run it again."
+            ) from error
         found, records = self.num_epochs, self.path / "epochs.jsonl"
         if found != wanted:
-            raise StoreError(
+            raise DamagedRunError(
                 f"Run {self.spec.id} was trained for {wanted} epochs, but {records} holds {found}: it was changed by "
                 f"hand, or lost. Put it back, or remove {self.path} to run it again."
             )
@@ -188,50 +211,21 @@ def _opened(path: Path) -> RunFolder:
     """The run whose spec.json this is."""
     try:
         content = json.loads(path.read_text())
-        version = content["version"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise StoreError(f"{path} should hold the spec of a run. {error}. Move its folder away.") from error
-    if version > VERSION:
-        raise StoreError(
-            f"{path} was written by a newer heldin (version {version} of the store; this one reads {VERSION}). "
-            "Update heldin, or use another folder."
-        )
-    spec = spec_from(content["spec"])
+        newer = content["version"] > VERSION
+        spec = None if newer else spec_from(content["spec"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DamagedRunError(
+            f"{path} should hold the spec of a run. Found it damaged ({error}). Move its folder away."
+        ) from error
+    if spec is None:
+        found = f"version {content['version']} of the store; this one reads {VERSION}"
+        raise StoreError(f"{path} was written by a newer heldin ({found}). Update heldin, or use another folder.")
     if spec.id != path.parent.name:
-        raise StoreError(
+        raise DamagedRunError(
             f"{path} should hold the spec of run {path.parent.name}. Found that of run {spec.id}: it was changed by "
             "hand. Put it back, or move its folder away."
         )
     return RunFolder(path.parent, spec)
-
-
-def _replace(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a file beside `path`, then put it in its place at once."""
-    beside = path.with_name(path.name + ".new")
-    with _told(path):
-        try:
-            write(beside)
-            with beside.open("rb") as file:
-                os.fsync(file.fileno())
-            beside.replace(path)
-        finally:
-            beside.unlink(missing_ok=True)
-
-
-@contextmanager
-def _told(path: Path) -> Iterator[None]:
-    """A disk that is full, a folder that cannot be written: said so that one knows what to do."""
-    try:
-        yield
-    except OSError as error:
-        raise StoreError(
-            f"{path} cannot be written: {error.strerror or error}. What was recorded before is safe. "
-            "Make room, or choose another folder with --store, and run the same command again."
-        ) from error
-    except RuntimeError as error:  # torch.save's way to say it
-        if "PytorchStreamWriter" not in str(error) and "unexpected pos" not in str(error):
-            raise
-        raise StoreError(f"{path} cannot be written: {error}. Make room, and run the same command again.") from error
 
 
 def written(value: Any) -> Any:

@@ -7,7 +7,6 @@ randomness of training stay what they were, also in the middle of an epoch.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
@@ -22,15 +21,10 @@ from torch.utils.data import (
     SequentialSampler,
     SubsetRandomSampler,
 )
-from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from heldin.errors import BatchesError
 from heldin.probing.randomness import generators_in, own_randomness
-
-ONE_SHOT_REMEDY = (
-    "Take a few batches from it once, kept = list(itertools.islice(stream, 5)), and either measure on them yourself "
-    'with heldin.measure(model, loss_fn, kept), or call stopper.step(kept) each time with probes="fixed".'
-)
+from heldin.probing.twins import copied, loader_over, own_samplers, refuse_one_shot, twin
 
 
 def draw(source: Iterable[Any], num_batches: int, *, seed: int) -> list[Any]:
@@ -64,26 +58,26 @@ def whole(source: Iterable[Any], *, seed: int, num_samples: int | None = None) -
             indices = indices if num_samples is None else indices[:num_samples]
             size = getattr(batch_sampler, "batch_size", None) or 1
             grouped = [indices[start : start + size] for start in range(0, len(indices), size)]
-            yield from _loader_over(source, indices if batch_sampler is None else grouped, generator)
+            yield from loader_over(source, indices if batch_sampler is None else grouped, generator)
         elif isinstance(source, DataLoader):
-            _refuse_one_shot(source.dataset)  # type: ignore[arg-type]
-            yield from _twin(source, generator)
+            refuse_one_shot(source.dataset)  # type: ignore[arg-type]
+            yield from twin(source, generator)
         elif isinstance(source, Sequence):
             yield from source
         else:
-            _refuse_one_shot(source)
-            yield from _copied(source, generator)
+            refuse_one_shot(source)
+            yield from copied(source, generator)
 
 
 def _draw(source: Iterable[Any], num: int, generator: torch.Generator) -> list[Any]:
     if isinstance(source, DataLoader):
         if type(source).__iter__ is not DataLoader.__iter__:
-            return list(islice(_twin(source, generator), num))
+            return list(islice(twin(source, generator), num))
         if isinstance(source.dataset, IterableDataset):
-            _refuse_one_shot(source.dataset)
-            return list(islice(_twin(source, generator), num))
+            refuse_one_shot(source.dataset)
+            return list(islice(twin(source, generator), num))
         indices = _choose_indices(source, num, generator)
-        return list(_loader_over(source, indices, generator)) if indices else []
+        return list(loader_over(source, indices, generator)) if indices else []
     if isinstance(source, (torch.Tensor, Dataset, str, bytes, dict)) or not isinstance(source, Iterable):
         raise BatchesError(
             f"Batches should come from a DataLoader, a list of batches or another iterable of batches: the training "
@@ -91,69 +85,8 @@ def _draw(source: Iterable[Any], num: int, generator: torch.Generator) -> list[A
         )
     if isinstance(source, Sequence):
         return [source[i] for i in torch.randperm(len(source), generator=generator)[:num].tolist()]
-    _refuse_one_shot(source)
-    return list(islice(_copied(source, generator), num))
-
-
-def _refuse_one_shot(source: Iterable[Any]) -> None:
-    holds_a_stream = any(isinstance(value, Iterator) for value in getattr(source, "__dict__", {}).values())
-    if isinstance(source, Iterator) or holds_a_stream or _same_twice(source):
-        raise BatchesError(
-            f"Batches should come from something that can be iterated again and again. Found a "
-            f"{type(source).__name__} that can be read once; measuring would take batches away from training. "
-            + ONE_SHOT_REMEDY
-        )
-
-
-def _same_twice(source: Iterable[Any]) -> bool:
-    own = _shallow(source)  # asking may count as a pass
-    return iter(own) is iter(own)
-
-
-def _copied(source: Any, generator: torch.Generator) -> Any:
-    """A copy whose passes are not counted on the original; a loader it holds has a twin."""
-    own = _shallow(source)
-    for name, value in getattr(own, "__dict__", {}).items():
-        if isinstance(value, DataLoader):
-            vars(own)[name] = _twin(value, generator)
-    return own
-
-
-def _shallow(source: Any) -> Any:
-    try:
-        return copy.copy(source)
-    except TypeError:  # cannot be copied: a view, a wrapped C object
-        return source
-
-
-def _twin(loader: DataLoader[Any], generator: torch.Generator | None) -> DataLoader[Any]:
-    """A copy of the loader with workers, samplers and iterators of its own, over the same data."""
-    twin = copy.copy(loader)
-    samplers = _own_samplers((loader.sampler, loader.batch_sampler), loader.dataset)
-    dataset = copy.copy(loader.dataset) if isinstance(loader.dataset, IterableDataset) else loader.dataset
-    own = {"sampler": samplers[0], "batch_sampler": samplers[1], "dataset": dataset, "generator": generator}
-    vars(twin).update(own, _iterator=None, persistent_workers=False)
-    for name, value in vars(loader).items():
-        if isinstance(value, _BaseDataLoaderIter) and name != "_iterator":  # a loader that keeps one for good
-            vars(twin)[name] = DataLoader.__iter__(twin)
-    return twin
-
-
-def _loader_over(loader: DataLoader[Any], indices: list[Any], generator: torch.Generator) -> DataLoader[Any]:
-    """A loader over just these indices, with everything else as the user's loader has it."""
-    grouped = (
-        {"batch_sampler": indices} if loader.batch_sampler is not None else {"sampler": indices, "batch_size": None}
-    )
-    return DataLoader(
-        loader.dataset,
-        **grouped,
-        num_workers=min(loader.num_workers, len(indices)),
-        collate_fn=loader.collate_fn,
-        timeout=loader.timeout,
-        worker_init_fn=loader.worker_init_fn,
-        multiprocessing_context=loader.multiprocessing_context,
-        generator=generator,
-    )
+    refuse_one_shot(source)
+    return list(islice(copied(source, generator), num))
 
 
 def _choose_indices(loader: DataLoader[Any], num: int, generator: torch.Generator) -> list[Any]:
@@ -193,7 +126,7 @@ def _split(population: Sequence[int], sampler: BatchSampler, num: int, generator
 
 def _indices_of_an_epoch(sampler: Any, dataset: object, num: int, generator: torch.Generator) -> list[Any]:
     """All that a copy of `sampler` yields in one epoch, or `num` of it where it has no length."""
-    (own,) = _own_samplers((sampler,), dataset)
+    (own,) = own_samplers((sampler,), dataset)
     for found in generators_in([own]):
         if isinstance(found, torch.Generator):
             found.set_state(generator.get_state())
@@ -215,24 +148,10 @@ def _nested(sampler: Any) -> Iterator[Any]:
             yield from _nested(getattr(sampler, name))
 
 
-def _own_samplers(samplers: tuple[Any, ...], dataset: object) -> tuple[Any, ...]:
-    """Copies that move on in place of `samplers`, sharing the data."""
-    inner = [getattr(sampler, "sampler", None) for sampler in samplers]
-    shared = [dataset, *(getattr(sampler, "data_source", None) for sampler in (*samplers, *inner))]
-    try:
-        return copy.deepcopy(samplers, {id(thing): thing for thing in shared if thing is not None})
-    except Exception as error:
-        kinds = " or ".join(type(sampler).__name__ for sampler in samplers if sampler is not None)
-        raise BatchesError(
-            f"The loader's sampler should be copyable, so that drawing leaves it as it is. Found a {kinds} that is not "
-            f"({error}). Pass a list of batches, or a loader with another sampler."
-        ) from error
-
-
 def listed(batches: Iterable[Any], name: str) -> list[Any]:
     """Batches handed over as they are to be used."""
     if isinstance(batches, DataLoader):
-        return list(_twin(batches, batches.generator))
+        return list(twin(batches, batches.generator))
     if isinstance(batches, (torch.Tensor, dict, str)) or not isinstance(batches, Iterable):
         raise BatchesError(
             f"Parameter `{name}` should be an iterable of batches. Found a {type(batches).__name__}. "

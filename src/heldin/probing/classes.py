@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from heldin.errors import UnservedError
 from heldin.probing.backward import gradient
+from heldin.probing.outputs import require_pair
 from heldin.probing.probe import Probe
 from heldin.probing.samples import subset
 from heldin.probing.spread import norms_sq
@@ -47,13 +48,11 @@ def of_class(probe: Probe, batches: list[Any], labels: list[Tensor], norms: list
 
 def class_targets(batch: Any) -> Tensor:
     """The targets of an (inputs, targets) batch, refused where they are no classes: (n,), on the CPU."""
-    pair = isinstance(batch, (tuple, list)) and len(batch) == 2
-    targets = batch[1] if pair else None
+    require_pair(batch)
+    targets = batch[1]
     if isinstance(targets, Tensor) and targets.ndim == 1 and not _is_real(targets.dtype):
         return targets.cpu()
-    if not pair:
-        found = f"a {type(batch).__name__}"
-    elif isinstance(targets, Tensor):
+    if isinstance(targets, Tensor):
         found = f"targets of shape {tuple(targets.shape)} and type {targets.dtype}"
     else:
         found = f"targets in a {type(targets).__name__}"

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from heldin.errors import BatchesError, UnservedError, near_match
 from heldin.probing.batches import moved
-from heldin.probing.outputs import is_pair, output_tensor
+from heldin.probing.outputs import output_tensor, require_pair
 from heldin.probing.probe import Probe
 
 NO_CLASSES = "Watch another signal where the model is no classifier with one class a sample."
@@ -47,9 +47,7 @@ def head_alignments(
     parts = []
     with probe.session(seed=seed) as devices, torch.no_grad():
         for batch in listed:
-            if not is_pair(batch):
-                found = f"a {type(batch).__name__}"
-                raise UnservedError(f"Alignments need batches (inputs, classes). Found {found}. {NO_CLASSES}")
+            require_pair(batch)
             inputs, targets = moved(batch, devices)
             with _overheard(candidates) as calls:
                 output = probe.model(inputs)

@@ -113,3 +113,18 @@ def output_tensor(result: Any) -> Tensor:
 def is_pair(batch: Any) -> bool:
     """Whether a batch is (inputs, targets)."""
     return isinstance(batch, (tuple, list)) and len(batch) == 2
+
+
+def require_pair(batch: Any) -> None:
+    """Refuse a batch that is no (inputs, targets), for who looks at the targets themselves."""
+    if is_pair(batch):
+        return
+    found = f"a {type(batch).__name__}"
+    if isinstance(batch, Mapping):
+        found += f" with the keys {', '.join(map(repr, batch))}"
+    elif isinstance(batch, (tuple, list)):
+        found += f" of {len(batch)}"
+    raise UnservedError(
+        f"A signal that looks at the targets needs batches that are pairs (inputs, targets). Found {found}. Give pairs "
+        "and a loss_fn for them, or watch a signal that takes any batch, as gradient_disparity does."
+    )

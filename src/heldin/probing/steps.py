@@ -22,7 +22,7 @@ from torch.optim import optimizer as torch_optimizer
 
 from heldin.errors import ArgumentError, BatchesError, LossError, UnservedError, require_integer
 from heldin.probing.batches import moved
-from heldin.probing.outputs import collected, is_pair, outputs
+from heldin.probing.outputs import collected, outputs, require_pair
 from heldin.probing.probe import Probe
 from heldin.probing.randomness import seed_for
 
@@ -76,6 +76,7 @@ def random_label_step(
     """
     checked = _checked(probe, optimizer)
     batch = _some(probe, batches)[0]
+    require_pair(batch)
     base = probe.seed if seed is None else seed
     generator = torch.Generator().manual_seed(seed_for(base, "labels"))
     relabelled = _relabelled(batch, outputs(probe, [batch], seed=seed), generator)
@@ -224,18 +225,14 @@ def _some(probe: Probe, batches: Iterable[Any]) -> list[Any]:
 
 
 def _relabelled(batch: Any, output: Tensor, generator: torch.Generator) -> Any:
-    """The batch with uniformly random classes for targets; negative targets (padding) stay what they are."""
-    remedy = "Watch another signal where targets are no classes."
-    targets = batch[1] if is_pair(batch) else None
+    """The pair with uniformly random classes for targets; negative targets (padding) stay what they are."""
+    (inputs, targets), remedy = batch, "Watch another signal where targets are no classes."
     if not isinstance(targets, Tensor) or targets.dtype is torch.bool or targets.is_floating_point():
-        if isinstance(targets, Tensor):
-            found = f"targets of type {targets.dtype}"
-        else:
-            found = f"a {type(batch).__name__}" if targets is None else f"targets that are a {type(targets).__name__}"
-        raise UnservedError(f"Random labels need batches (inputs, integer classes). Found {found}. {remedy}")
+        kind = f"of type {targets.dtype}" if isinstance(targets, Tensor) else f"that are a {type(targets).__name__}"
+        raise UnservedError(f"Random labels need batches (inputs, integer classes). Found targets {kind}. {remedy}")
     drawn = torch.randint(_num_classes(output, targets, remedy), targets.shape, generator=generator)
     labels = torch.where(targets < 0, targets, drawn.to(targets))
-    return type(batch)([batch[0], labels]) if type(batch) in (tuple, list) else (batch[0], labels)
+    return type(batch)([inputs, labels]) if type(batch) in (tuple, list) else (inputs, labels)
 
 
 def _num_classes(output: Tensor, targets: Tensor, remedy: str) -> int:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from heldin.errors import HeldinWarning, require_number
+from heldin.errors import require_number
 from heldin.needs import HeadAlignments
 from heldin.rules import Patience, Rule
 from heldin.signals.registry import register
@@ -75,16 +74,24 @@ class GradientWeightAlignment(Signal):
 
     def read(self, gamma: Tensor) -> float:
         """The mean over the guarded denominator."""
-        gamma = gamma.double()
-        mean = float(gamma.mean())
+        mean = float(gamma.double().mean())
         if not math.isfinite(mean):
             return math.nan
-        kurtosis = _excess_kurtosis(gamma)
-        if kurtosis is not None and kurtosis + self.beta >= SMALLEST_DENOMINATOR:
-            return mean / (kurtosis + self.beta)
+        kurtosis = _excess_kurtosis(gamma.double())
+        return mean / (kurtosis + self.beta) if kurtosis is not None and self._divides(kurtosis) else mean
+
+    def caveat(self, gamma: Tensor) -> str | None:
+        """Why the mean was not divided, where it was not."""
+        if not gamma.isfinite().all():
+            return None
+        kurtosis = _excess_kurtosis(gamma.double())
+        if kurtosis is not None and self._divides(kurtosis):
+            return None
         found = "alignments are all equal" if kurtosis is None else f"excess kurtosis is near or below -{self.beta:g}"
-        warnings.warn(f"GWA is the mean alignment, not divided: the {found}.", HeldinWarning, stacklevel=2)
-        return mean
+        return f"GWA is the mean alignment, not divided: the {found}."
+
+    def _divides(self, kurtosis: float) -> bool:
+        return kurtosis + self.beta >= SMALLEST_DENOMINATOR
 
 
 def _excess_kurtosis(values: Tensor) -> float | None:

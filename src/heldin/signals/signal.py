@@ -60,6 +60,10 @@ class Signal(ABC):
     def read(self, found: Any) -> float:
         """The number, from what was asked for."""
 
+    def caveat(self, found: Any) -> str | None:
+        """What should be said of that number, once: that it is not what the formula says, and why. None: nothing."""
+        return None
+
     @property
     def label(self) -> str:
         """The name with the options that are not the default ones."""

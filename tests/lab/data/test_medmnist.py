@@ -61,6 +61,12 @@ def test_pixels_that_are_no_bytes_are_refused(tmp_path, name, parts):
         data.load(name, tmp_path, download=False)
 
 
+def test_a_validation_part_of_another_type_is_refused(tmp_path, name, parts):
+    numpy.savez(tmp_path / f"{name}.npz", **{**parts, "val_images": parts["val_images"] / 255})
+    with pytest.raises(DataError, match="images of one type. Found uint8 in train_images and float64 in val_images"):
+        data.load(name, tmp_path, download=False)
+
+
 def test_checking_finds_a_file_that_is_not_official(tmp_path, name, parts):
     numpy.savez(tmp_path / f"{name}.npz", **parts)
     assert "is not the official file: its md5 should be" in data.check(name, tmp_path).problems[0]

@@ -92,6 +92,25 @@ def test_a_file_that_is_not_what_it_should_be_is_refused(load, changes, message)
         load(**changes)
 
 
+BYTES = numpy.full((6, 5, 4), 51, dtype=numpy.uint8)
+
+
+@pytest.mark.parametrize(
+    ("train", "test"), [(BYTES, BYTES[:3] / 255), (BYTES / 255, BYTES[:3]), (BYTES.astype(int), BYTES[:3])]
+)
+def test_images_that_would_be_scaled_differently_are_refused(load, train, test):
+    found = f"Found {train.dtype} and {test.dtype} in .*mine.npz. Save both with one type"
+    with pytest.raises(DataError, match=found):
+        load(x_train=train, x_test=test)
+
+
+def test_types_that_are_scaled_alike_may_differ(load):
+    x = BYTES / 255
+    assert load(x_train=x, x_test=x[:3].astype(numpy.float32)).x_test.max() == pytest.approx(0.2)
+    table = BYTES[:, :, 0]
+    assert load(x_train=table, x_test=table[:3].astype(float)).x_test.max() == 51  # a table is taken as it is
+
+
 def test_the_message_names_the_file(load, tmp_path):
     with pytest.raises(DataError, match="mine.npz") as raised:
         load(y_train=numpy.arange(5))

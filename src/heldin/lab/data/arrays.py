@@ -84,6 +84,12 @@ def from_numbers(name: str, raw: Raw, *, num_classes: int | None = None) -> Arra
             f"Training and test samples should have the same shape. Found {tuple(raw.x_train.shape)} and "
             f"{tuple(raw.x_test.shape)} in {raw.origin}."
         )
+    if raw.x_train.ndim > 2 and _are_bytes(raw.x_train) != _are_bytes(raw.x_test):
+        raise DataError(
+            "Images for training and for testing should both be bytes, which are scaled to [0, 1], or both other "
+            f"numbers, which are taken as they are. Found {raw.x_train.dtype} and {raw.x_test.dtype} in {raw.origin}. "
+            "Save both with one type: x.astype(numpy.uint8) for values from 0 to 255, or x / 255."
+        )
     return _put_together(name, raw, train, test, num_classes)
 
 
@@ -151,9 +157,13 @@ def _numbers(found: Array, where: str) -> Tensor:
         samples = numpy.moveaxis(samples, -1, 1)  # channels last
     with numpy.errstate(over="ignore"):  # what float32 cannot hold is refused below
         numbers = torch.from_numpy(numpy.array(samples, dtype=numpy.float32, order="C"))
-    if found.ndim > 2 and found.dtype == numpy.uint8:
+    if found.ndim > 2 and _are_bytes(found):
         numbers.div_(255)
     bad = int((~numbers.isfinite()).sum())
     if bad:
         raise DataError(f"{where} should be finite in float32. Found {bad} values that are NaN or infinite.")
     return numbers
+
+
+def _are_bytes(found: Array) -> bool:
+    return bool(found.dtype == numpy.uint8)

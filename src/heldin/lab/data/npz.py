@@ -56,4 +56,9 @@ def _pooled(arrays: dict[str, Array], origin: str) -> Raw:
             raise DataError(f"{origin} should hold one label an image. Found {len(x)} and {len(y)} in its {part} part.")
     if x_train.shape[1:] != x_val.shape[1:]:
         raise DataError(f"{origin} should hold images of one shape. Found {x_train.shape} and {x_val.shape}.")
+    if x_train.dtype != x_val.dtype:
+        raise DataError(
+            f"{origin} should hold images of one type. Found {x_train.dtype} in train_images and {x_val.dtype} in "
+            "val_images. Save both with one type: uint8 for values from 0 to 255."
+        )
     return Raw(numpy.concatenate([x_train, x_val]), numpy.concatenate([y_train, y_val]), x_test, y_test, origin)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from heldin.lab.checking import require_runnable
 from heldin.lab.engine import run_all
 from heldin.lab.progress import Progress
 from heldin.lab.reproducing.committing import records_of, write_records
@@ -35,6 +36,7 @@ def run_missing(
     specs = missing(paper, items, profile, store)
     if specs:
         data = paper.prepared(store / "data", data_root, {spec.dataset for spec in specs})
+        require_runnable(specs, data)
         run_all(specs, Store(store), jobs=jobs, data_root=data, progress=Progress(quiet=quiet))
     return len(specs)
 
