@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from heldin.gram import CHUNK, SLICE, gram
-from heldin.types import Gradients
+from heldin import gram as gram_module
+from heldin.gram import CHUNK, PIECE, SLICE, gram
+from heldin.types import Gradients, Product
 
 
 def gradients(matrix, sizes=None, scales=None):
@@ -110,6 +111,41 @@ def test_scales_multiply_the_rows():
     scaled = gram(gradients(matrix, scales=(2.0, 0.5, -1.0)), inner=True)
     exact = matrix.double() * torch.tensor([[2.0], [0.5], [-1.0]])
     assert torch.allclose(inner_products(scaled), exact @ exact.T, rtol=1e-5)
+
+
+def products(num, num_samples, shape, dtype=torch.float64):
+    return [Product(*(torch.randn(num_samples, size, dtype=dtype) for size in shape)) for _ in range(num)]
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 4), (3, 0), (1, PIECE + 1), (PIECE + 1, 1), (1025, 513)], ids=str)
+@pytest.mark.parametrize("scales", [(1.0, 1.0, 1.0), (2.0, 0.5, -1.0)], ids=["unscaled", "scaled"])
+def test_products_give_what_they_give_multiplied_out(shape, scales):
+    weights = products(3, 2, shape)
+    rows = tuple((weight, torch.randn(5, dtype=torch.float64)) for weight in weights)
+    found = Gradients(rows, scales, (shape[0] * shape[1], 5), 3)
+    tensors = Gradients(tuple((weight.deltas.T @ weight.inputs, bias) for weight, bias in rows), scales, found.sizes, 3)
+    assert torch.equal(found.matrix(), tensors.matrix())
+    expected = inner_products(gram(tensors, inner=True))
+    assert torch.allclose(inner_products(gram(found, inner=True)), expected, rtol=1e-12, atol=1e-9)
+
+
+def test_products_out_of_range_are_taken_in_double_precision():
+    weights = products(3, 1, (40, 50), torch.float32)
+    tiny = [Product(weight.deltas * 1e-12, weight.inputs * 1e-12) for weight in weights]
+    exact = torch.stack([(weight.deltas.T @ weight.inputs).flatten() for weight in tiny])
+    assert_distances_equal(gram(Gradients(tuple((weight,) for weight in tiny), (1.0,) * 3, (2000,), 3)), exact, 1e-6)
+
+
+def test_only_a_piece_of_each_product_is_there_at_a_time(monkeypatch):
+    sizes = []
+
+    def spy(part):
+        sizes.append(part.numel())
+        return part.deltas.T @ part.inputs
+
+    monkeypatch.setattr(gram_module, "multiplied_out", spy)
+    gram(Gradients(tuple((weight,) for weight in products(2, 1, (2**10, 2**10))), (1.0, 1.0), (2**20,), 2))
+    assert sizes == [PIECE] * 4
 
 
 def test_gradients_that_are_not_finite_give_a_distance_that_is_not_finite():

@@ -4,22 +4,25 @@ Distances between gradients are small next to the gradients themselves, so one g
 others before any product: distances do not change, and nothing cancels. Products are summed over short slices in the
 gradients' own precision and from there in double precision; identical gradients come out at distance 0, to the last
 bit. A Gram matrix is a sum over parameters: it is streamed through one buffer, and gradients are never concatenated.
+Those that are still products are multiplied out here, for one parameter at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from itertools import chain
 
 import torch
 from torch import Tensor
 
-from heldin.types import Gradients, Gram
+from heldin.types import Gradients, Gram, Product, multiplied_out
 
 SLICE = 2**11  # products summed in the gradients' own precision: relative error 6e-8, by measurement
 CHUNK = 2**18  # columns of the buffer, a whole number of slices: 4 MB for s = 5
+PIECE = 2**19  # values of a product that are multiplied out at once: 2 MB, and smaller matrices take longer
 SAFE = (1e-28, 1e30)  # squared norms for which no product leaves the range of single precision
 
-Column = tuple[Tensor | None, ...]  # the gradients of all batches for one parameter
+Column = tuple[Tensor | Product | None, ...]  # the gradients of all batches for one parameter
 
 
 @torch.no_grad()
@@ -50,7 +53,8 @@ def _by_place(gradients: Gradients) -> dict[tuple[torch.device, torch.dtype], li
     for column in zip(*gradients.rows, strict=True):
         known = next((part for part in column if part is not None), None)
         if known is not None:
-            place = known.device, torch.promote_types(known.dtype, torch.float32)
+            like = known.inputs if isinstance(known, Product) else known
+            place = like.device, torch.promote_types(like.dtype, torch.float32)
             places.setdefault(place, []).append(column)
     return places
 
@@ -82,21 +86,36 @@ def _streamed(
 
 def _blocks(columns: list[Column], scales: tuple[float, ...], inner: bool, buffer: Tensor) -> Iterator[Tensor]:
     """The columns side by side, a buffer full at a time, the first gradient taken from all others."""
-    filled, width = 0, buffer.shape[1]
-    for column in columns:
-        flat = [None if part is None else part.reshape(-1) for part in column]
-        start, length = 0, _size(column)
-        while start < length:
-            step = min(length - start, width - filled)
-            pieces = [_piece(part, start, step, scale, buffer) for part, scale in zip(flat, scales, strict=True)]
-            _fill(buffer[:, filled : filled + step], pieces, inner)
-            start, filled = start + step, filled + step
-            if filled == width:
-                yield buffer
-                filled = 0
+    filled = 0
+    for column in chain.from_iterable(map(_cut, columns)):
+        filled = yield from _poured(column, scales, inner, buffer, filled)
     if filled:
         buffer[:, filled:] = 0.0
         yield buffer
+
+
+def _poured(
+    column: Column, scales: tuple[float, ...], inner: bool, buffer: Tensor, filled: int
+) -> Generator[Tensor, None, int]:
+    """The buffer each time that a column has filled it up, and how far it is filled in the end."""
+    start, length, width = 0, _size(column), buffer.shape[1]
+    tensors = (multiplied_out(part) for part in column)
+    flat = [None if tensor is None else tensor.reshape(-1) for tensor in tensors]
+    while start < length:
+        step = min(length - start, width - filled)
+        pieces = [_piece(part, start, step, scale, buffer) for part, scale in zip(flat, scales, strict=True)]
+        _fill(buffer[:, filled : filled + step], pieces, inner)
+        start, filled = start + step, filled + step
+        if filled == width:
+            yield buffer
+            filled = 0
+    return filled
+
+
+def _cut(column: Column) -> list[Column]:
+    """A column of products as several, of some of their rows each; any other as it is."""
+    products = [part for part in column if isinstance(part, Product)]
+    return list(zip(*(part.cut(PIECE) for part in products), strict=True)) if len(products) == len(column) else [column]
 
 
 def _piece(part: Tensor | None, start: int, step: int, scale: float, like: Tensor) -> Tensor | None:

@@ -103,6 +103,7 @@ def _grams(probe: Probe, needs: list[BatchGradients], source: Source) -> dict[Ne
         comparing=[need.rescale for need in needs if need.against],
         seed=source.seed,
         at_least=2,
+        as_products=True,
     )
     inner = {(need.rescale, need.against) for need in needs if need.inner}
     grams: dict[tuple[str, bool], Gram] = {}

@@ -199,7 +199,7 @@ def penalty(
     _require_positive("learning_rate", learning_rate)
     first, second = _two_pairs(batches)
     one, other = (probe.gradients([batch], "none") for batch in (first, second))
-    w1, w2 = (_stepped(probe, gradients.rows[0], learning_rate) for gradients in (one, other))
+    w1, w2 = (_stepped(probe, gradients.row(0), learning_rate) for gradients in (one, other))
     r1 = _losses(probe, w2, first) - _losses(probe, w1, first)  # (2,): surrogate, 0-1
     r2 = _losses(probe, w1, second) - _losses(probe, w2, second)
     both = gram(Gradients((*one.rows, *other.rows), (1.0, 1.0), one.sizes, split=2), inner=True)

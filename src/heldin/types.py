@@ -42,15 +42,37 @@ class StopReason(str, Enum):
 
 
 @dataclass(frozen=True)
+class Product:
+    """The gradient of a linear layer's weight for a batch of m samples, not yet multiplied out."""
+
+    deltas: Tensor  # (m, o): the gradient of the loss by the layer's outputs
+    inputs: Tensor  # (m, i)
+
+    def numel(self) -> int:
+        """The number of values of the gradient, o * i."""
+        return self.deltas.shape[1] * self.inputs.shape[1]
+
+    def cut(self, num_values: int) -> list[Product]:
+        """The same as several, of some of its rows each: about `num_values` at most."""
+        num_pieces = max(1, -(-self.numel() // num_values))
+        return [Product(deltas, self.inputs) for deltas in self.deltas.chunk(num_pieces, dim=1)]
+
+
+def multiplied_out(part: Tensor | Product | None) -> Tensor | None:
+    """The gradient of one parameter as a tensor: that of a weight (o, i) is the sum over samples of delta a^T."""
+    return part.deltas.T @ part.inputs if isinstance(part, Product) else part
+
+
+@dataclass(frozen=True)
 class Gradients:
     """The gradients of s batches at the same weights, one row a batch.
 
     A row is never concatenated: `rows[j][k]` is the gradient of batch j for parameter k, just as autograd returned it
     (None where the parameter took no part). A row is to be read as multiplied by its entry of `scales`; `matrix()`
-    settles both.
+    settles both. Where nobody wants more than sums over parameters, a `Product` may stand for a gradient.
     """
 
-    rows: tuple[tuple[Tensor | None, ...], ...]  # s x number of parameter tensors
+    rows: tuple[tuple[Tensor | Product | None, ...], ...]  # s x number of parameter tensors
     scales: tuple[float, ...]  # (s,)
     sizes: tuple[int, ...]  # number of values in each parameter tensor; they add up to d
     split: int  # rows before it are of the first set of batches, the rest of the second
@@ -71,11 +93,16 @@ class Gradients:
         end = self.split
         return Gradients(self.rows[:end], self.scales[:end], self.sizes, end, self.num_samples[:end])
 
+    def row(self, number: int) -> tuple[Tensor | None, ...]:
+        """One row as tensors, not yet multiplied by its scale."""
+        return tuple(multiplied_out(part) for part in self.rows[number])
+
     def matrix(self) -> Tensor:
         """All of it as one tensor (s, d), in double precision on the CPU."""
-        some = next(part for row in self.rows for part in row if part is not None)
+        rows = [self.row(number) for number in range(self.num_batches)]
+        some = next(part for row in rows for part in row if part is not None)
         matrix = some.detach().cpu().double().new_zeros(self.num_batches, self.num_parameters)
-        for target, row, scale in zip(matrix, self.rows, self.scales, strict=True):
+        for target, row, scale in zip(matrix, rows, self.scales, strict=True):
             start = 0
             for part, size in zip(row, self.sizes, strict=True):
                 if part is not None:

@@ -139,3 +139,21 @@ def test_factors_give_the_gradients_of_single_samples(shape):
     rows = [torch.autograd.grad(loss, net.layer.weight, retain_graph=True)[0] for loss in losses]
     layer = next(found for found in factors(losses, calls, trusted=None) if found.module is net.layer)
     torch.testing.assert_close(torch.cat(list(chunked_weight_gradients(layer, 2))), torch.stack(rows))
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_weights_multiply_the_losses_and_the_graph_may_be_kept(trusted):
+    net, x, weights = Net(nn.Linear(4, 4)).double(), torch.randn(5, 4, dtype=torch.float64), torch.arange(5.0)
+    with recorded(net) as calls:
+        losses = net(x)
+    known = {net.layer} if trusted else None
+    plain, weighted = (
+        next(
+            found
+            for found in factors(losses, calls, trusted=known, weights=own, keep_graph=True)
+            if found.module is net.layer
+        )
+        for own in (None, weights)
+    )
+    torch.testing.assert_close(weighted.deltas, plain.deltas * weights[:, None, None].double())
+    losses.sum().backward()

@@ -65,11 +65,18 @@ def recorded(model: nn.Module) -> Iterator[Calls]:
         yield calls
 
 
-def factors(losses: Tensor, calls: Calls, *, trusted: Collection[nn.Linear] | None) -> list[Factors]:
-    """The factors of the layers for which the closed form holds. Frees the graph of `losses`.
+def factors(
+    losses: Tensor,
+    calls: Calls,
+    *,
+    trusted: Collection[nn.Linear] | None,
+    weights: Tensor | None = None,
+    keep_graph: bool = False,
+) -> list[Factors]:
+    """The factors of the layers for which the closed form holds. Frees the graph of `losses`, unless told not to.
 
     That their rows are the samples is known of `trusted` layers, and no others are taken; where it is None, a second
-    backward pass finds out.
+    backward pass finds out. Each loss is multiplied by its weight, where there are any.
     """
     uses = _uses(losses)
     layers = [
@@ -86,13 +93,12 @@ def factors(losses: Tensor, calls: Calls, *, trusted: Collection[nn.Linear] | No
     if not layers:
         return []
     edges = [call.output for _, call in layers]
-    deltas = torch.autograd.grad(
-        losses, edges, torch.ones_like(losses), retain_graph=trusted is None, allow_unused=True
-    )
+    weights = torch.ones_like(losses) if weights is None else weights.to(losses)
+    deltas = torch.autograd.grad(losses, edges, weights, retain_graph=keep_graph or trusted is None, allow_unused=True)
     keep = [delta is not None for delta in deltas]
     if trusted is None:
         by = _powers_of_two(losses)
-        scaled = torch.autograd.grad(losses, edges, by, allow_unused=True)
+        scaled = torch.autograd.grad(losses, edges, by * weights, retain_graph=keep_graph, allow_unused=True)
         keep = [kept and _scales(a, b, by) for kept, a, b in zip(keep, deltas, scaled, strict=True)]
     return [
         _of_layer(module, call, delta) for (module, call), delta, kept in zip(layers, deltas, keep, strict=True) if kept

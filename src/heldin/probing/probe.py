@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -20,12 +19,13 @@ from heldin.probing.backward import gradient
 from heldin.probing.batches import listed, moved
 from heldin.probing.losses import LossFunction, SampleLosses, sample_losses_from, training_loss
 from heldin.probing.randomness import own_randomness
-from heldin.probing.rescaling import DIFFERENTIATED, DIVIDED, divisor, pooled_std, unusable, weights
+from heldin.probing.rescaling import pooled_std, weights
+from heldin.probing.shots import Shot, backward_pass, backward_passes
+from heldin.probing.stacking import can_be_stacked, shoot_stack
 from heldin.probing.trace import plain_execution, untouched
 from heldin.types import RESCALINGS, Gradients
 
 MODES = ("train", "eval")
-PLAIN = "plain"
 
 
 class Probe:
@@ -147,11 +147,13 @@ class Probe:
         comparing: Iterable[str] | None = None,
         seed: int | None = None,
         at_least: int = 1,
+        as_products: bool = False,
     ) -> dict[str, Gradients]:
         """`gradients` for several re-scalings at once: one forward pass a batch, and no backward pass twice.
 
         The batches of `against` are taken with the re-scalings in `comparing`, by default with all. `seed` stands in
-        for the probe's own, this time; fewer than `at_least` usable batches are refused.
+        for the probe's own, this time; fewer than `at_least` usable batches are refused. With `as_products` all batches
+        go through the model at once where they can, and gradients of weights are left as the products they are.
         """
         wanted = list(dict.fromkeys(rescalings))
         compared = wanted if comparing is None else [rescale for rescale in wanted if rescale in {*comparing}]
@@ -163,9 +165,10 @@ class Probe:
         pooled = None if pool is None else self.listed(pool, "pool")
         if len(first) < at_least or (against is not None and not second):
             raise BatchesError(_too_few(wanted[0], len(first), len(second), at_least, []))
+        together = as_products and not self.autocast and can_be_stacked(self.model, self.loss_fn, [*first, *second])
+        sets = [(first, wanted), (second, compared)]
         with self.session(seed=seed) as devices:
-            shots = [self._shoot(moved(batch, devices), wanted, parameters) for batch in first]
-            shots += [self._shoot(moved(batch, devices), compared, parameters) for batch in second]
+            shots = self._shoot_all(sets, parameters, devices, together=together)
             if "pooled_std" in wanted:
                 singles = [shot.losses for shot in shots[: len(first)]]
                 if pooled is not None:
@@ -179,24 +182,39 @@ class Probe:
             for name in wanted
         }
 
-    def _shoot(self, batch: Any, wanted: list[str], parameters: list[nn.Parameter]) -> _Shot:
+    def _shoot_all(
+        self,
+        sets: list[tuple[list[Any], list[str]]],
+        parameters: list[nn.Parameter],
+        devices: set[torch.device],
+        *,
+        together: bool,
+    ) -> list[Shot]:
+        """The batches of each set, with its re-scalings: in one pass, or else one by one."""
+        sets = [(batches, wanted) for batches, wanted in sets if batches]
+        if together:
+            with suppress(Exception):  # whatever it is: one by one it is met again, and said of the batch it belongs to
+                return [
+                    shot
+                    for batches, wanted in sets
+                    for shot in shoot_stack(self.model, self.losses, moved(batches, devices), wanted, parameters)
+                ]
+        return [self._shoot(moved(batch, devices), wanted, parameters) for batches, wanted in sets for batch in batches]
+
+    def _shoot(self, batch: Any, wanted: list[str], parameters: list[nn.Parameter]) -> Shot:
         """One forward pass, and a backward pass for each way of re-scaling that needs its own."""
         losses = self.losses(batch)
-        shot, eps = _Shot(losses.detach().cpu().double()), torch.finfo(losses.dtype).eps
-        shot.problems = {name: problem for name in wanted if (problem := unusable(shot.losses, name, eps)) is not None}
-        usable = [name for name in wanted if name not in shot.problems]
-        passes = _backward_passes(usable)
+        shot = Shot(losses.detach().cpu().double())
+        usable = shot.judge(wanted, torch.finfo(losses.dtype).eps)
+        passes = backward_passes(usable)
         for name in passes:
             keep_graph = name != passes[-1]
             shot.rows[name] = gradient(losses, weights(name, shot.losses), parameters, keep_graph=keep_graph)
-        for name in usable:
-            if name in DIVIDED:
-                by = divisor(name, shot.losses, [part for part in shot.rows[PLAIN] if part is not None])
-                shot.divide(name, by, "its gradient has no spread")
+        shot.divide_all(usable)
         return shot
 
     def _assemble(
-        self, name: str, shots: list[_Shot], split: int, parameters: list[nn.Parameter], at_least: int
+        self, name: str, shots: list[Shot], split: int, parameters: list[nn.Parameter], at_least: int
     ) -> Gradients:
         """The usable rows of one re-scaling; the others are named once and left out."""
         problems = [shot.problems[name] for shot in shots if name in shot.problems]
@@ -209,38 +227,12 @@ class Probe:
             warnings.warn(f"{skipped}: {problems[0]}. This is said once.", HeldinWarning, stacklevel=5)
         kept = [*first, *second]
         return Gradients(
-            rows=tuple(shot.rows[_backward_pass(name)] for shot in kept),
+            rows=tuple(shot.rows[backward_pass(name)] for shot in kept),
             scales=tuple(shot.scales.get(name, 1.0) for shot in kept),
             sizes=tuple(parameter.numel() for parameter in parameters),
             split=len(first),
             num_samples=tuple(shot.losses.numel() for shot in kept),
         )
-
-
-@dataclass
-class _Shot:
-    """What one batch gave: its losses, and for each re-scaling a row and its scale, or the problem with it."""
-
-    losses: Tensor  # (m,)
-    rows: dict[str, tuple[Tensor | None, ...]] = field(default_factory=dict)  # by backward pass
-    scales: dict[str, float] = field(default_factory=dict)  # by re-scaling
-    problems: dict[str, str] = field(default_factory=dict)  # by re-scaling
-
-    def divide(self, name: str, by: float, problem: str) -> None:
-        """Divide the row of this re-scaling; a division by zero is the batch's problem."""
-        if by == 0.0:
-            self.problems[name] = problem
-        else:
-            self.scales[name] = 1.0 / by
-
-
-def _backward_pass(rescale: str) -> str:
-    return rescale if rescale in DIFFERENTIATED else PLAIN
-
-
-def _backward_passes(rescalings: Iterable[str]) -> list[str]:
-    """The backward passes that serve these re-scalings: one for all that divide the plain gradient."""
-    return list(dict.fromkeys(_backward_pass(rescale) for rescale in rescalings))
 
 
 def _too_few(name: str, first: int, second: int, at_least: int, problems: list[str]) -> str:

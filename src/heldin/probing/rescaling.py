@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from heldin.types import Product, multiplied_out
+
 
 def _std_weights(losses: Tensor) -> Tensor:
     # PAPER: written as a division; the authors' code keeps std inside the graph, with ddof 1. So do we.
@@ -58,12 +60,12 @@ def weights(rescale: str, losses: Tensor) -> Tensor:
     return torch.full_like(losses, 1 / len(losses))
 
 
-def divisor(rescale: str, losses: Tensor, row: Sequence[Tensor]) -> float:
+def divisor(rescale: str, losses: Tensor, row: Sequence[Tensor | Product | None]) -> float:
     """What the plain gradient `row` of a batch with these losses is divided by; 0 where that is undefined."""
     if rescale == "std_detached":
         return float(losses.std())
     if rescale == "grad_std":
-        return std_of_components(row)
+        return std_of_components([part for part in map(multiplied_out, row) if part is not None])
     return 1.0  # "none"; "pooled_std" waits until all losses are known
 
 
