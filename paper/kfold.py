@@ -40,7 +40,7 @@ def drawn(runs: Runs, settings: Sequence[Setting]) -> Built:
     for setting in settings:
         group = group_of(runs, setting)
         if group is not None and group.folded:
-            figures[f"{setting.key}-cv"] = CurvesDisplay(group.folded, "val_loss", ("test_loss", "val_loss"))
+            figures[f"{setting.key}-cv"] = CurvesDisplay(group.folded, "val_loss", ("test_loss",))
         if group is not None and group.full:
             metrics = ("test_loss", "generalization_loss")
             figures[f"{setting.key}-gd"] = CurvesDisplay(group.full, DISPARITY, metrics)

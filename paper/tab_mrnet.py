@@ -31,7 +31,7 @@ def build(runs: Runs) -> Built:
         numbers.update(_followed(group, key, signal))
         figures[f"{key}-gd"] = CurvesDisplay(group.full, signal, ("test_loss", "generalization_loss"))
         if group.folded:
-            figures[f"{key}-cv"] = CurvesDisplay(group.folded, "val_loss", ("test_loss", "val_loss"))
+            figures[f"{key}-cv"] = CurvesDisplay(group.folded, "val_loss", ("test_loss",))
     return Built(tables=tables, figures=figures, numbers=numbers)
 
 

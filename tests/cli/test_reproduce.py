@@ -57,10 +57,8 @@ def test_the_paper_profile_runs_an_epoch_and_resumes(reproduce, tmp_path):
 
 def test_what_would_be_run_is_listed(reproduce):
     answer = reproduce("all", "--list")
-    assert [line.split()[:3] for line in answer.out.splitlines()[1:]] == [
-        ["tab:tiny", "2", "2"],
-        ["fig:same", "2", "0"],
-    ]
+    rows = [line.split()[:4] for line in answer.out.splitlines()[1:]]
+    assert rows == [["tab:tiny", "2", "2", "2"], ["fig:same", "2", "2", "0"], ["all", "2", "2", "2"]]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from accelerate.state import AcceleratorState, GradientState
 from accelerate.tracking import GeneralTracker
 from torch import nn
 
-from heldin.errors import BatchesError, MissingExtraError
+from heldin.errors import BatchesError, HeldinError, MissingExtraError
 from heldin.integrations.accelerate import HeldInStopping
 
 LOSS = nn.CrossEntropyLoss()
@@ -184,3 +184,8 @@ def test_without_accelerate_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "accelerate", None)
     with pytest.raises(MissingExtraError, match=r"heldin\[accelerate\]"):
         import heldin.integrations.accelerate  # noqa: F401
+
+
+def test_a_step_before_attaching_is_refused_with_the_remedy():
+    with pytest.raises(HeldinError, match="Call attach"):
+        HeldInStopping(loss_fn=LOSS).step([])

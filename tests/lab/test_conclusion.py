@@ -7,7 +7,16 @@ import math
 import pytest
 
 from heldin.errors import ArgumentError
-from heldin.lab.conclusion import answered, best_epochs, conclude, deciding_signal, find, judge, measured_signals
+from heldin.lab.conclusion import (
+    answered,
+    best_epochs,
+    conclude,
+    deciding_signal,
+    find,
+    hardly_learnt,
+    judge,
+    measured_signals,
+)
 from heldin.lab.selection import Kind, Protocol, Way, groups
 from heldin.lab.spec import RunSpec
 from heldin.lab.store import RunRecord
@@ -165,3 +174,21 @@ def test_both_protocols_are_found():
     way = Way(Kind.SIGNAL, "gradient_disparity", NthRise())
     assert {find(outcomes, way, protocol).protocol for protocol in Protocol} == {*Protocol}
     assert find(outcomes, Way(Kind.SIGNAL, "cosine", NthRise())) is None
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "hardly"),
+    [
+        ([0.9, 0.89, 0.88], [0.9, 0.9, 0.89], True),
+        ([0.9, 0.5, 0.4], [0.9, 0.9, 0.89], False),  # it memorises
+        ([0.9, 0.85, 0.84], [0.9, 0.3, 0.2], False),  # most labels are wrong, and it learns
+    ],
+)
+def test_a_network_that_has_hardly_learnt_is_said(train, test, hardly):
+    record = disparity([*test, *[test[-1]] * 5])
+    errors = [*train, *[train[-1]] * 5]
+    lines = tuple({**line, "train_error": error} for line, error in zip(record.epochs, errors, strict=True))
+    group = group_of(RunRecord(record.spec, lines, True))
+    said = hardly_learnt(group)
+    assert (said is not None) == hardly
+    assert ("88.0 %" in conclude(group)) == hardly

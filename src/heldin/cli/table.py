@@ -14,6 +14,7 @@ from heldin.cli.output import as_json_text, note, show, show_tables, writing
 from heldin.cli.records import chosen
 from heldin.cli.spec_flags import filter_flags
 from heldin.errors import ArgumentError, require_choice, require_integer
+from heldin.lab.conclusion import hardly_learnt
 from heldin.lab.grouping import Group
 from heldin.lab.store import RunRecord, Store
 from heldin.lab.ways import Kind, Way
@@ -69,6 +70,8 @@ def command(
     else:
         show(text)
     for group in found:
+        if (said := hardly_learnt(group)) is not None:
+            note(f"{group.title}: {said}")
         if group.unfinished:
             note(f"Not done, so left out: {', '.join(group.unfinished)} of {group.title}.")
 

@@ -115,7 +115,8 @@ def _outputs(model: nn.Module, batch: Any) -> tuple[Any, Any, Tensor]:
     labels = batch.get("labels") if isinstance(batch, Mapping) else None
     if labels is None:
         found = f"the keys {list(batch)}" if isinstance(batch, Mapping) else f"a {type(batch).__name__}"
-        raise BatchesError(f"A batch should be a dictionary with `labels` in it. Found {found}. {REMEDY}")
+        pairs = "" if isinstance(batch, Mapping) else "For (inputs, targets) batches pass loss_fn=. "
+        raise BatchesError(f"A batch should be a dictionary with `labels` in it. Found {found}. {pairs}{REMEDY}")
     outputs = model(**batch)
     if isinstance(outputs, Mapping):
         return outputs.get("loss"), outputs.get("logits"), labels

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from heldin.errors import MissingExtraError
+from heldin.errors import HeldinError, MissingExtraError
 from heldin.integrations._huggingface import OutputAdapter
 from heldin.types import Decision
 
@@ -57,7 +57,8 @@ class HeldInStopping(OutputAdapter):
 
     def step(self, loader: Iterable[Any]) -> Decision:
         """Measure, if this call is due, log, and decide: true when it says stop. On every rank."""
-        assert self.accelerator is not None
+        if self.accelerator is None:
+            raise HeldinError("There is nothing to measure yet. Call attach(accelerator, model, optimizer) first.")
         if self.every is not None and not self.accelerator.sync_gradients:
             return self.decision  # gradients are being accumulated: no optimizer step was taken
         values = self.look(loader)

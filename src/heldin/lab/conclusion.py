@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from heldin.errors import ArgumentError, near_match
-from heldin.lab.curves import has, mean
+from heldin.lab.curves import curve_of, has, mean
 from heldin.lab.grouping import Group
 from heldin.lab.labels import parsed
 from heldin.lab.selection import Outcome, Protocol, compare
@@ -21,6 +21,8 @@ from heldin.rules.rises import ordinal
 from heldin.types import Direction
 
 PREFERRED = "gradient_disparity"
+ERRORS = ("train_error", "test_error")
+HARDLY = 0.9  # of the highest error: an error that never fell below this has hardly moved
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,21 @@ def conclude(group: Group, outcomes: Sequence[Outcome] | None = None, *, signal:
     several = f"each run by its own curve, means over {'the ' * bool(partly)}{len(seeds)} seeds{partly}"
     over = several if len(seeds) > 1 else f"the only seed{partly}" if partly else "a single seed"
     level = 100.0 * mean(list(reference.values()))
-    return f"Against the best epoch ({level:.1f} % test error), {_ranked(verdicts)} ({over})."
+    said = f"Against the best epoch ({level:.1f} % test error), {_ranked(verdicts)} ({over})."
+    return " ".join(filter(None, (said, hardly_learnt(group))))
+
+
+def hardly_learnt(group: Group) -> str | None:
+    """What to say where neither the training nor the test error ever fell much; None where one did."""
+    full = [record for record in group.full if has(record, "train_error") and has(record, "test_error")]
+    errors = {name: [e for r in full for e in curve_of(r, name) if e is not None] for name in ERRORS}
+    if not full or any(min(values) <= HARDLY * max(values) for values in errors.values()):
+        return None
+    return (
+        f"The network has hardly begun to learn: its training error never fell below "
+        f"{100.0 * min(errors['train_error']):.1f} %. Train longer, with a larger --learning-rate or a smaller "
+        "--batch-size, before comparing ways of stopping."
+    )
 
 
 def measured_signals(group: Group) -> tuple[str, ...]:

@@ -38,8 +38,10 @@ def test_a_run_that_was_cut_off_is_gone_on_with(paper, items, store):
 
 def test_the_plan_counts_shared_runs_once(paper, items, store, tmp_path):
     rows = plan(paper, items, "laptop", tmp_path / "empty")
-    assert [(row["item"], row["runs"], row["to run"], row["minutes on two cores"]) for row in rows] == [
-        ("tab:tiny", 2, 2, 1.0),
-        ("fig:same", 2, 0, 0.0),
+    own = "not shared with those above"
+    assert [(row["item"], row["runs"], row["missing"], row[own], row["minutes on two cores"]) for row in rows] == [
+        ("tab:tiny", 2, 2, 2, 1.0),
+        ("fig:same", 2, 2, 0, 0.0),
+        ("all", 2, 2, 2, 1.0),
     ]
-    assert [row["to run"] for row in plan(paper, items, "laptop", store)] == [0, 0]
+    assert [row["missing"] for row in plan(paper, items, "laptop", store)] == [0, 0, 0]

@@ -166,8 +166,8 @@ def _dataset(name: str) -> Dataset:
         return mrnet.dataset(name)
     if name not in DATASETS:
         raise ArgumentError(
-            f"Parameter `dataset` should be one of {', '.join(map(repr, DATASETS))}, or 'npz:FILE' for arrays of "
-            f"one's own. Found `dataset = {name!r}`.{near_match(name, DATASETS)}"
+            f"Parameter `dataset` should be one of {', '.join(map(repr, DATASETS))}, or 'npz:NAME' for arrays of "
+            f"one's own in NAME.npz. Found `dataset = {name!r}`.{near_match(name, DATASETS)}"
         )
     return DATASETS[name]
 

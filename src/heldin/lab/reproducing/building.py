@@ -20,7 +20,7 @@ def write_all(built: Mapping[str, Built], folder: Path) -> list[Path]:
     for label, found in built.items():
         written += [
             *_tables(found, folder / "tables" / named(label)),
-            *_figures(found, folder / "figures" / named(label)),
+            *_figures(found, folder / "figures" / named(label), label),
         ]
     return written
 
@@ -36,7 +36,7 @@ def _tables(built: Built, folder: Path) -> Iterator[Path]:
         yield _written(folder / f"{named(name)}.csv", table.csv())
 
 
-def _figures(built: Built, folder: Path) -> Iterator[Path]:
+def _figures(built: Built, folder: Path, label: str) -> Iterator[Path]:
     import matplotlib
 
     matplotlib.use("Agg")
@@ -46,6 +46,8 @@ def _figures(built: Built, folder: Path) -> Iterator[Path]:
         frame = display.frame().to_csv(index=False, lineterminator="\n", float_format="%.6g")
         yield _written(folder / f"{named(name)}.csv", frame)
         axes = display.plot()
+        if not axes.get_title():
+            axes.set_title(f"{label}, {name}", fontsize="small")
         place = folder / f"{named(name)}.png"
         axes.figure.savefig(place, dpi=80, metadata={"Software": None})
         plt.close(axes.figure)

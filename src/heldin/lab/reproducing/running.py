@@ -62,8 +62,9 @@ def keep(paper: Paper, profile: str, store: Path) -> int:
 
 
 def plan(paper: Paper, items: Sequence[Item], profile: str, store: Path) -> list[dict[str, object]]:
-    """What would be run for each item, and how long that takes; a run counts for the first item that needs it."""
-    left, rows = {*missing(paper, items, profile, store)}, []
+    """What is missing for each item, how much of it no item above has, and how long that takes; last the sum."""
+    absent = {*missing(paper, items, profile, store)}
+    left, rows, whole = set(absent), [], 0.0
     for item in sorted(items, key=lambda item: item.stage):
         specs = {*item.specs(profile)}
         own = specs & left
@@ -72,10 +73,13 @@ def plan(paper: Paper, items: Sequence[Item], profile: str, store: Path) -> list
             {
                 "item": item.label,
                 "runs": len(specs),
-                "to run": len(own),
+                "missing": len(specs & absent),
+                "not shared with those above": len(own),
                 "minutes on two cores": round(minutes, 1) if minutes or not own else None,
                 "lacks": item.lacking or None,
             }
         )
-        left -= own
-    return rows
+        left, whole = left - own, whole + minutes
+    all_runs = len(in_order(items, profile))
+    total = {"runs": all_runs, "missing": len(absent), "not shared with those above": len(absent)}
+    return [*rows, {"item": "all", **total, "minutes on two cores": round(whole, 1) or None, "lacks": None}]
