@@ -196,3 +196,8 @@ def test_two_ranks_decide_alike_and_an_error_on_one_reaches_all(ranks):
 
 def test_signals_that_take_a_step_can_be_asked_for_before_there_is_an_optimizer():
     assert Adapter(signal="optimization_variance").signal == "optimization_variance"
+
+
+def test_an_unknown_argument_is_said_of_the_class_one_wrote():
+    with pytest.raises(TypeError, match=r"HeldInStopping.__init__\(\) got an unexpected keyword argument 'monitor'"):
+        Adapter(monitor="val_loss")
