@@ -83,7 +83,8 @@ def _ours(question: Question, asked: Sequence[tuple[Judged, Claim]], way: str) -
     said = [one for each, claim in asked if (one := _answer(question, each, claim, way)) is not None]
     if not said:
         return "not run"
-    return f"{sum(yes for yes, _ in said)} of {len(said)}" + f" ({sum(yes and firmly for yes, firmly in said)} clearly)"
+    clearly = f" ({sum(yes and firmly for yes, firmly in said)} clearly)" if question.yes else ""
+    return f"{sum(yes for yes, _ in said)} of {len(said)}{clearly}"
 
 
 def _answer(question: Question, judged: Judged, claim: Claim, way: str) -> tuple[bool, bool] | None:
