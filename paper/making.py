@@ -14,14 +14,13 @@ from heldin.lab.correlation import pearson
 from heldin.lab.curves import Curve, Estimate, curve_of, estimate, has, held, mean_curve
 from heldin.lab.grouping import Group
 from heldin.lab.reproducing import ANY, Runs
-from heldin.lab.selection import Outcome, Protocol, select
+from heldin.lab.reproducing.verdicts import MEAN_CURVE, PER_RUN
+from heldin.lab.selection import Outcome, select
 from heldin.lab.store import RunRecord
 from heldin.lab.tables import Table
 from heldin.lab.ways import OF_FOLDS, Kind, Way
 from heldin.rules import NthRise, Rule
 from paper.settings import DISPARITY, Setting
-
-PER_RUN, MEAN_CURVE = Protocol.PER_RUN.value, Protocol.MEAN_CURVE.value
 
 PRINTED = {  # name of the metric in claims -> name in the records, and from the one to the other
     "loss": ("test_loss", lambda value: value),

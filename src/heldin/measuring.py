@@ -115,6 +115,5 @@ def read(
 
 def _say_once(probe: Probe, caveat: str | None) -> None:
     """What a signal has to say of its number, once for each probe."""
-    if caveat is not None and caveat not in probe._warned:
-        probe._warned.add(caveat)
+    if caveat is not None and probe.first_time(caveat):
         warnings.warn(f"{caveat} This is said once.", HeldinWarning, stacklevel=4)

@@ -74,6 +74,12 @@ class Probe:
         self._warned: set[str] = set()
         self.parameters()
 
+    def first_time(self, text: str) -> bool:
+        """Whether this was not asked before: for what is said once."""
+        known = text in self._warned
+        self._warned.add(text)
+        return not known
+
     def parameters(self) -> list[nn.Parameter]:
         """The trainable parameters, each once."""
         parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
@@ -221,8 +227,7 @@ class Probe:
         first, second = ([s for s in part if name not in s.problems] for part in (shots[:split], shots[split:]))
         if len(first) < at_least or (len(shots) > split and not second):
             raise BatchesError(_too_few(name, len(first), len(second), at_least, problems))
-        if problems and name not in self._warned:
-            self._warned.add(name)
+        if problems and self.first_time(name):
             skipped = f"{len(problems)} of {len(shots)} batches skipped with rescale={name!r}"
             warnings.warn(f"{skipped}: {problems[0]}. This is said once.", HeldinWarning, stacklevel=5)
         kept = [*first, *second]

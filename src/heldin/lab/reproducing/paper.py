@@ -1,9 +1,11 @@
 """A folder that declares a paper: its items, its claims, and the records kept beside them.
 
-items.py       ITEMS, and `prepared(folder, root, datasets)` where the data needs something done to it
-claims.toml    every printed number
-about.md       what stands at the head of the page
-results/       finished runs, by profile
+items.py        ITEMS; `prepared(folder, root, datasets)` where the data needs something done to it; `said(key)`, a
+                number's key in words
+claims.toml     every printed number
+questions.toml  what several claims bear on together; may be missing
+about.md        what stands at the head of the page
+results/        finished runs, by profile
 """
 
 from __future__ import annotations

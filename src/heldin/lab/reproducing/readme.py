@@ -19,7 +19,7 @@ ASKED = (
 
 def readme(paper: Paper, found: Sequence[Judged], runs: Runs) -> str:
     """The whole page."""
-    parts = [paper.about.format(profile=runs.profile, num_runs=len(runs.records), progress=progress_of(found, runs))]
+    parts = [opening(paper, found, runs)]
     asked = answers(paper.questions, found)
     if asked.rows:
         parts += ["## The questions", ASKED, asked.markdown()]
@@ -29,8 +29,13 @@ def readme(paper: Paper, found: Sequence[Judged], runs: Runs) -> str:
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
-def progress_of(found: Sequence[Judged], runs: Runs) -> str:
-    """How much of the profile is there yet: verdicts that rest on few seeds still move."""
+def opening(paper: Paper, found: Sequence[Judged], runs: Runs) -> str:
+    """What stands at the head, with how much of the profile is there."""
+    return paper.about.format(profile=runs.profile, num_runs=len(runs.records), progress=_progress(found, runs))
+
+
+def _progress(found: Sequence[Judged], runs: Runs) -> str:
+    """How much is missing yet: verdicts that rest on few seeds still move."""
     wanted = len(in_order([each.item for each in found], runs.profile))
     if len(runs.records) >= wanted:
         return ""

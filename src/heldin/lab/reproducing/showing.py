@@ -13,7 +13,7 @@ from heldin.lab.reproducing.claims import Verdict
 from heldin.lab.reproducing.items import Runs
 from heldin.lab.reproducing.paper import Paper
 from heldin.lab.reproducing.questions import answers
-from heldin.lab.reproducing.readme import ASKED, COUNTED, progress_of
+from heldin.lab.reproducing.readme import ASKED, COUNTED, opening
 from heldin.lab.reproducing.verdicts import Judged, statements, summary
 from heldin.lab.tables import Table, shown
 
@@ -22,9 +22,7 @@ WORDS = ("claim", "items", "ours", "verdict", "notes")  # columns that hold sent
 
 def page_of(paper: Paper, found: Sequence[Judged], runs: Runs, folder: Path) -> str:
     """The whole page; figures are those in `folder`, as `building.write_all` put them there."""
-    title, *told = _paragraphs(
-        paper.about.format(profile=runs.profile, num_runs=len(runs.records), progress=progress_of(found, runs))
-    )
+    title, *told = _paragraphs(opening(paper, found, runs))
     parts = []
     asked = answers(paper.questions, found)
     if asked.rows:

@@ -21,7 +21,7 @@ def write(paper: Paper, found: Sequence[Judged], runs: Runs, folder: Path, *, pa
     places = {README: readme(paper, found, runs)}
     if page:
         places[PAGE] = page_of(paper, found, runs, folder)
+    folder.mkdir(parents=True, exist_ok=True)
     for name, text in places.items():
-        folder.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
     return [*written, *(folder / name for name in places)]
