@@ -134,3 +134,35 @@ def test_what_a_signal_says_of_its_number_is_said_once():
         for epoch in range(3):
             seen.read(data, epoch)
     assert len(said) == 1
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ({"probes": "fixed"}, r"made with batches=5, probes='fresh', .* be with batches=5, probes='fixed', seed=0\."),
+        ({"batches": 4}, r"made with batches=5, .* be with batches=4, probes='fresh'\."),
+    ],
+)
+def test_readings_that_will_be_drawn_otherwise_are_spoken_of(other, said):
+    model, data = net(), loader()
+    first = watch(model)
+    first.read(data, 0)
+    with pytest.warns(HeldinWarning, match=said):
+        watch(model, **other).load_state_dict(first.state_dict())
+
+
+def test_a_seed_matters_to_what_was_read_only_where_batches_are_fixed():
+    model, data = net(), loader()
+    fresh, fixed = watch(model), watch(model, probes="fixed")
+    for seen in (fresh, fixed):
+        seen.read(data, 0)
+    watch(model, seed=1).load_state_dict(fresh.state_dict())  # a warning would be an error
+    with pytest.warns(HeldinWarning, match="seed=0, those to come .* seed=1"):
+        watch(model, seed=1, probes="fixed").load_state_dict(fixed.state_dict())
+
+
+def test_nothing_is_said_where_nothing_was_read_or_the_state_is_older():
+    model = net()
+    watch(model, batches=4).load_state_dict(watch(model).state_dict())
+    old = {name: value for name, value in watch(model).state_dict().items() if name != "drawn"}
+    watch(model, batches=4).load_state_dict(old)

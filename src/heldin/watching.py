@@ -58,6 +58,7 @@ class Watch:
         self.optimizer = optimizer
         self.memory: dict[str, Memory] = {}
         self.offered = Offered()
+        self.drawn: dict[str, Any] | None = None  # how the batches of the latest reading were drawn
         self._probe = Probe(model, loss_fn, sample_losses=sample_losses, mode=mode, autocast=autocast)
         self._warned: set[str] = set()
 
@@ -97,6 +98,7 @@ class Watch:
                 raise
             self._warn("not finite", f"Recorded as NaN at epoch {epoch}: {error}")
             values = dict.fromkeys(self.signals, math.nan)
+        self.drawn = self._drawing()
         return Reading(epoch, values, len(batches))
 
     def _check_optimizer(self, optimizer: object) -> None:
@@ -120,19 +122,37 @@ class Watch:
             self.offered.take(indices, outputs)
 
     def forget(self) -> None:
-        """Forget what signals remember and what training offered."""
+        """Forget what signals remember, what training offered and how batches were drawn."""
         self.memory = {}
         self.offered = Offered()
+        self.drawn = None
 
     def state_dict(self) -> dict[str, Any]:
-        """What signals remember and what training offered: plain values and tensors."""
-        return {"memory": self.memory, "offered": self.offered.kept, "fresh": self.offered.fresh}
+        """What signals remember, what training offered and how batches were drawn: plain values and tensors."""
+        return {
+            "memory": self.memory,
+            "offered": self.offered.kept,
+            "fresh": self.offered.fresh,
+            "drawn": self.drawn,
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from `state_dict()`."""
+        self.drawn = state.get("drawn")
+        if self.drawn is not None and self.drawn != self._drawing():
+            self._warn(
+                "other batches",
+                f"The readings loaded were made with {_written(self.drawn)}, those to come will be with "
+                f"{_written(self._drawing())}. Their levels may differ, and the rule see a rise where none is.",
+            )
         self.memory = dict(state["memory"])
         self.offered.kept = None if state["offered"] is None else state["offered"].clone()
         self.offered.fresh = state["fresh"]
+
+    def _drawing(self) -> dict[str, Any]:
+        """What the level of readings depends on; the seed where it chooses the batches of all of them."""
+        chosen = {"batches": self.batches, "probes": self.probes}
+        return {**chosen, "seed": self.seed} if self.probes == "fixed" else chosen
 
     def _offered_outputs(self, loader: Iterable[Any]) -> Tensor | None:
         if self.offered.kept is not None and not self.offered.fresh:
@@ -160,3 +180,7 @@ class Watch:
         if topic not in self._warned:
             self._warned.add(topic)
             warnings.warn(f"{message} This is said once.", HeldinWarning, stacklevel=5)
+
+
+def _written(arguments: dict[str, Any]) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in arguments.items())

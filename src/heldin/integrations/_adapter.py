@@ -109,7 +109,7 @@ class Adapter:
         return said if self.every is None else said.replace("stopped at epoch", "stopped at step", 1)
 
     def state_dict(self) -> dict[str, Any]:
-        """The state for a checkpoint: plain values and tensors. Arguments are no part of it, so they can change."""
+        """The state for a checkpoint: plain values and tensors. A patience given anew holds."""
         return dict(self._loaded or {}) if self._stopper is None else self._stopper.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
