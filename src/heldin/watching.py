@@ -10,7 +10,7 @@ import math
 import warnings
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -29,6 +29,11 @@ from heldin.types import Reading
 
 class Watch:
     """Draws batches and reads signals. The arguments are those of `EarlyStopping`."""
+
+    _more_batches: ClassVar[str] = (
+        "Use a smaller batch size, here if not in training: "
+        "stopper.step(DataLoader(dataset, batch_size=len(dataset) // 5))."
+    )
 
     def __init__(
         self,
@@ -170,8 +175,7 @@ class Watch:
     def _check_number(self, found: int) -> None:
         if found < 2:
             raise BatchesError(
-                f"At least 2 batches are needed to compare gradients. Found {found} in the loader. Use a smaller "
-                "batch size, here if not in training: stopper.step(DataLoader(dataset, batch_size=len(dataset) // 5))."
+                f"At least 2 batches are needed to compare gradients. Found {found} in the loader. {self._more_batches}"
             )
         if found < self.batches:
             self._warn("few batches", f"Measuring on {found} batches, all there are; {self.batches} were asked for.")

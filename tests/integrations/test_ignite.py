@@ -185,6 +185,25 @@ def test_a_trainer_without_a_loss_or_without_data_is_refused(mlp):
         trainer.run(None, max_epochs=1, epoch_length=3)
 
 
+def test_what_cannot_be_attached_to_is_refused_at_once(mlp, loader):
+    trainer, optimizer = make(mlp)
+    with pytest.raises(ArgumentError, match=r"attach\(trainer, model\). Found attach\(Sequential, Engine\)"):
+        HeldInStopping(loss_fn=LOSS).attach(mlp, trainer)
+    stopping = HeldInStopping(loss_fn=LOSS, signal="optimization_variance")
+    with pytest.raises(ArgumentError, match="Pass optimizer="):
+        stopping.attach(trainer, mlp)
+    stopping.attach(trainer, mlp, optimizer=optimizer)
+    run(trainer, loader, max_epochs=1)
+    assert stopping.stopper.history
+
+
+def test_too_few_batches_are_refused_with_what_helps_here(mlp, mnist):
+    trainer, _ = make(mlp)
+    HeldInStopping(loss_fn=LOSS).attach(trainer, mlp)
+    with pytest.raises(BatchesError, match="Found 1 in the loader. Train with a smaller batch size"):
+        run(trainer, DataLoader(mnist, batch_size=len(mnist)), max_epochs=1)
+
+
 def test_a_ready_made_trainer_is_watched_as_well(mlp, loader):
     optimizer = torch.optim.SGD(mlp.parameters(), lr=0.1)
     trainer = create_supervised_trainer(mlp, optimizer, LOSS, gradient_accumulation_steps=5)

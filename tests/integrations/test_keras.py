@@ -367,6 +367,11 @@ def test_without_keras_it_says_what_to_install(monkeypatch):
         import heldin.integrations.keras  # noqa: F401
 
 
+def test_a_signal_that_takes_steps_is_refused_at_once():
+    with pytest.raises(ArgumentError, match="optimizers of its own. Found `signal = 'optimization_variance'`"):
+        HeldInStopping(signal="optimization_variance")
+
+
 def test_another_backend_is_refused_with_the_remedy(monkeypatch):
     monkeypatch.delitem(sys.modules, "heldin.integrations.keras", raising=False)
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")  # none but torch is installed

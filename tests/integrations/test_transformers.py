@@ -397,6 +397,11 @@ def test_without_transformers_it_says_what_to_install(monkeypatch):
         import heldin.integrations.transformers  # noqa: F401
 
 
+def test_what_is_no_trainer_is_refused(digits):
+    with pytest.raises(ArgumentError, match=f"Found a {type(digits).__name__}. Pass the transformers.Trainer"):
+        HeldInStopping().attach(digits)
+
+
 def test_a_trainer_of_ones_own_is_a_trainer(run, digits, data, tmp_path):
     class Own(Trainer):
         def log(self, logs, *arguments):

@@ -30,8 +30,9 @@ def rank() -> int:
 
 
 class AgreeingWatch(Watch):
-    """A watch that reads what all ranks read."""
+    """A watch that reads what all ranks read, on the batches of the framework."""
 
+    _more_batches: ClassVar[str] = "Train with a smaller batch size, a fifth of the data or less."
     together = False
 
     def read(

@@ -57,11 +57,17 @@ class HeldInStopping(Adapter, Serializable):  # type: ignore[misc]
             optimizer: the one it trains with: `every` then counts its steps, not the engine's iterations, which differ
                 where gradients are accumulated; and for signals that take a hypothetical step.
         """
+        if not isinstance(trainer, Engine) or not isinstance(model, nn.Module):
+            raise ArgumentError(
+                "An engine and the model it trains are attached to: attach(trainer, model). "
+                f"Found attach({type(trainer).__name__}, {type(model).__name__})."
+            )
         if self.loss_fn is None and self.sample_losses is None:
             raise ArgumentError(
                 "An engine does not know its loss. Found neither `loss_fn` nor `sample_losses`. Pass "
                 "HeldInStopping(loss_fn=...), the loss that the update function uses."
             )
+        self._make(model, self.loss_fn, self.sample_losses, optimizer)  # refuses now what training would begin with
         trainer.add_event_handler(Events.STARTED, self._begin, model, optimizer)
         trainer.add_event_handler(Events.ITERATION_COMPLETED, self._after_iteration)
         trainer.add_event_handler(Events.EPOCH_COMPLETED, self._after_epoch)

@@ -17,7 +17,7 @@ import torch
 from heldin.errors import ArgumentError, HeldinError, MissingExtraError
 from heldin.integrations._adapter import Adapter
 from heldin.integrations._passing import Passing
-from heldin.needs import BatchGradients, Outputs
+from heldin.needs import BatchGradients, Outputs, RandomLabelStep, SteppedOutputs
 from heldin.probing.batches import draw
 from heldin.signals import labelled
 
@@ -78,6 +78,11 @@ class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
         self._over = False  # a training that had been stopped is taken up again: no batch goes in
         self._values: dict[str, float] = {}  # of this epoch
         needs = [signal.needs for signal in labelled(self.signal).values()]
+        if any(isinstance(need, (SteppedOutputs, RandomLabelStep)) for need in needs):
+            raise ArgumentError(
+                "A signal takes hypothetical steps, for which a torch.optim.Optimizer is needed; Keras trains with "
+                f"optimizers of its own. Found `signal = {self.signal!r}`. Measure another one, such as label_wave."
+            )
         if data is None and any(isinstance(need, Outputs) for need in needs):
             raise ArgumentError(
                 "A signal looks at the same samples each time, which batches that pass by are not. "

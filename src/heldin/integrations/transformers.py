@@ -53,6 +53,11 @@ class HeldInStopping(OutputAdapter, TrainerCallback):  # type: ignore[misc]
 
     def attach(self, trainer: Trainer) -> HeldInStopping:
         """Become a callback of this Trainer, and log through it."""
+        if not hasattr(trainer, "callback_handler"):
+            raise ArgumentError(
+                f"A Trainer is attached to. Found a {type(trainer).__name__}. "
+                "Pass the transformers.Trainer that trains: attach(trainer)."
+            )
         self.trainer = trainer
         if self not in trainer.callback_handler.callbacks:
             trainer.add_callback(self)
