@@ -34,6 +34,7 @@ from paper import (
     tab_rw,
     tab_senmain,
     tab_var,
+    tried,
 )
 from paper.data import prepared
 from paper.words import said
@@ -76,5 +77,6 @@ ITEMS = tuple(
         tab_var,
         fig_eb,
         fig_inner_prod,
+        tried,
     )
 )

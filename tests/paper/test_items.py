@@ -34,7 +34,12 @@ def test_every_item_of_the_paper_is_declared_once():
         "s train_size_mse train_size2 kfoldl kfoldn mrnet BGP_vs_gen_m BGP_vs_gen fc_cifar10 resnet_cifar100 opt eb "
         "inner_prod"
     )
-    wanted = {*(f"tab:{name}" for name in tables.split()), *(f"fig:{name}" for name in figures.split()), "costs"}
+    wanted = {
+        *(f"tab:{name}" for name in tables.split()),
+        *(f"fig:{name}" for name in figures.split()),
+        "costs",
+        "tried",
+    }
     assert {*labels} == wanted
 
 
@@ -83,7 +88,7 @@ def test_there_is_soon_something_of_each_item_the_most_important_first():
 
 
 def test_claims_and_items_go_together(claims):
-    assert {claim.item for claim in claims} == {*KNOWN}
+    assert {claim.item for claim in claims} == {*KNOWN} - {"tried"}
     keys = {(claim.item, claim.key) for claim in claims}
     assert all((claim.item, claim.against) in keys for claim in claims if claim.against)
     assert all(claim.where for claim in claims)

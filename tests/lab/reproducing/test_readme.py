@@ -1,5 +1,7 @@
 """The page in markdown."""
 
+from dataclasses import replace
+
 from heldin.lab.reproducing.items import Runs
 from heldin.lab.reproducing.readme import readme
 
@@ -17,3 +19,11 @@ def test_the_page_has_every_item_number_and_link(paper, found, runs):
 def test_an_unfinished_sweep_says_so(paper, found, runs):
     text = readme(paper, found, Runs("laptop", runs.records[:1]))
     assert "1 runs of 2, so **the sweep is unfinished**" in text
+
+
+def test_tables_that_stand_for_themselves_are_on_the_page_and_an_item_without_claims_is_no_trouble(paper, found, runs):
+    tiny = next(each for each in found if each.built.tables)
+    bare = replace(tiny, item=replace(tiny.item, inline=True), claims=())
+    (table,) = tiny.built.tables.values()
+    assert table.markdown() not in readme(paper, [tiny], runs)
+    assert table.markdown() in readme(paper, [bare], runs)

@@ -69,6 +69,7 @@ class Item:
         seconds: profile's spec -> how long the run takes on one core, as estimated.
         lacking: what keeps it from being run in full; empty where nothing does.
         also: other labels under which the paper shows the same.
+        inline: whether its tables stand on the page itself, not behind a link.
     """
 
     label: str
@@ -80,6 +81,7 @@ class Item:
     seconds: Callable[[RunSpec], float] | None = None
     lacking: str = ""
     also: tuple[str, ...] = ()
+    inline: bool = False
 
     def minutes(self, profile: str = "laptop", *, without: Iterable[RunSpec] = ()) -> float:
         """How long its runs take on two cores, as estimated; those in `without` are there already."""

@@ -45,12 +45,15 @@ def _progress(found: Sequence[Judged], runs: Runs) -> str:
 def _section(judged: Judged, profile: str) -> str:
     item, claims = judged.item, judged.claims
     lines = [f"### {', '.join((item.label, *item.also))}", item.claim]
-    lines.append(f"*{claims[0].where}.* " * bool(claims) + f"**{profile.capitalize()}:** {item.differs}")
+    where = f"*{claims[0].where}.* " if claims else ""
+    lines.append(f"{where}**{profile.capitalize()}:** {item.differs}")
     if item.lacking:
         lines.append(f"**Lacking:** {item.lacking}.")
     table = judged.table(statements=False)
     if table.rows:
         lines.append(_untitled(table.markdown()))
+    if item.inline:
+        lines += [made.markdown() for made in judged.built.tables.values()]
     made = [
         f"{kind.capitalize()}: {', '.join(_link(kind, item.label, name, end) for name in names)}"
         for kind, names, end in (("tables", judged.built.tables, "md"), ("figures", judged.built.figures, "png"))

@@ -51,7 +51,8 @@ def _section(judged: Judged, profile: str, folder: Path) -> Markup:
     for name in judged.built.figures:
         parts.append(_figure(folder / "figures" / named(item.label) / f"{named(name)}.png", f"{item.label}: {name}"))
     for title, made in judged.built.tables.items():
-        parts.append(_folded(made.title or title, _as_html(made)))
+        content, heading = _as_html(made), made.title or title
+        parts += [element("h3", heading), content] if item.inline else [_folded(heading, content)]
     numbers = judged.table()
     if numbers.rows:
         parts.append(_folded(f"The paper's numbers beside ours ({len(numbers.rows)})", _as_html(numbers)))

@@ -1,0 +1,117 @@
+"""Beside the paper: what else was tried with the runs of the seven settings, where its rule does not come out ahead.
+
+Other ways of drawing batches, of re-scaling losses and of waiting, each with nothing trained anew: the same records are
+read by other rules. The first row is the paper's own, and none of the others was picked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from heldin.lab.curves import Estimate, estimate
+from heldin.lab.grouping import Group
+from heldin.lab.reproducing import Built, Item, Runs
+from heldin.lab.tables import Cell, Table
+from heldin.lab.ways import Kind, Way
+from heldin.rules import ConsecutiveRises, FirstMinimum, NthRise, Patience, Smoothed
+from paper.making import PER_RUN, answers, by_seed, group_of
+from paper.settings import DISPARITY, SEVEN, Setting, seconds_of
+
+KFOLD, BEST = "k-fold, 5th rise (the paper's)", "best epoch, which nobody knows"
+SHOWN = {
+    "accuracy": ("Test accuracy at the stop, %", 1, Kind.ORACLE_ERROR),
+    "loss": ("Test loss at the stop", -1, Kind.ORACLE_LOSS),
+}
+
+
+def ways(folds: int, best: Kind) -> dict[str, Way]:
+    """What is tried on a setting, by name."""
+    fifth = NthRise(5)
+    return {
+        "disparity, 5th rise (the paper's)": Way(Kind.SIGNAL, DISPARITY, fifth),
+        "disparity, 5 rises in a row (the paper's second rule)": Way(Kind.SIGNAL, DISPARITY, ConsecutiveRises(5)),
+        "disparity, 5th rise of the mean over 3 epochs": Way(Kind.SIGNAL, DISPARITY, Smoothed(fifth, window=3)),
+        "disparity, 5 epochs since its lowest, going back there": Way(
+            Kind.SIGNAL, DISPARITY, Patience(5), roll_back=True
+        ),
+        "disparity of the same batches each time, 5th rise": Way(Kind.SIGNAL, f"{DISPARITY}@fixed", fifth),
+        "disparity, deviation taken as a constant, 5th rise": Way(
+            Kind.SIGNAL, f"{DISPARITY}[rescale=std_detached]", fifth
+        ),
+        "disparity without re-scaling, 5th rise": Way(Kind.SIGNAL, f"{DISPARITY}[rescale=none]", fifth),
+        "variance of gradients, 5th rise": Way(Kind.SIGNAL, "gradient_variance", fifth),
+        "label wave, first minimum": Way(Kind.SIGNAL, "label_wave", FirstMinimum(), roll_back=True),
+        KFOLD: Way(Kind.KFOLD, rule=fifth, folds=folds),
+        "k-fold, 5 epochs since its lowest, going back there": Way(
+            Kind.KFOLD, rule=Patience(5), folds=folds, roll_back=True
+        ),
+        "k+-fold, which trains once more on all the data, 5th rise": Way(Kind.KPLUS, rule=fifth, folds=folds),
+        "one fold held out, 5th rise": Way(Kind.HOLDOUT, rule=fifth, folds=folds),
+        "no early stopping": Way(Kind.NEVER),
+        BEST: Way(best),
+    }
+
+
+def build(runs: Runs) -> Built:
+    """A table of accuracies and one of losses: a row a way, a column a setting."""
+    found = {setting: group_of(runs, setting) for setting in SEVEN}
+    known = {setting: group for setting, group in found.items() if group is not None and group.full}
+    return Built(tables={metric: _table(known, runs.profile, metric) for metric in SHOWN} if known else {})
+
+
+def _table(known: Mapping[Setting, Group], profile: str, metric: str) -> Table:
+    title, better, best = SHOWN[metric]
+    values = {setting: _values(setting, group, profile, metric) for setting, group in known.items()}
+    rows: list[dict[str, Cell]] = []
+    for name in ways(5, best):
+        row: dict[str, Cell] = {"way": name}
+        for setting, by_way in values.items():
+            row[setting.title] = _mean(by_way.get(name))
+        ahead = [_sign(by_way.get(name), by_way.get(KFOLD)) for by_way in values.values()]
+        compared = [sign * better > 0 for sign in ahead if sign is not None]
+        if compared and name not in (KFOLD, BEST):
+            row["ahead of k-fold"] = f"{sum(compared)} of {len(compared)}"
+        behind = [_gap(by_way.get(BEST), by_way.get(name)) for by_way in values.values()]
+        if all(gap is not None for gap in behind):
+            row["behind the best epoch"] = better * math.fsum(gap or 0.0 for gap in behind) / len(behind) + 0.0
+        rows.append(row)
+    columns = ("way", *(setting.title for setting in known), "ahead of k-fold", "behind the best epoch")
+    return Table(columns, tuple(rows), f"{title}, each run by its own curve")
+
+
+def _values(setting: Setting, group: Group, profile: str, metric: str) -> dict[str, dict[int, float]]:
+    """For each way its values by seed."""
+    tried = ways(setting.folds[profile], SHOWN[metric][2])
+    asked = {name: way for name, way in tried.items() if answers(group, way)}
+    return {name: by_seed(group, way, PER_RUN, metric) for name, way in asked.items()}
+
+
+def _mean(values: Mapping[int, float] | None) -> Estimate | None:
+    return estimate(list(values.values())) if values else None
+
+
+def _gap(one: Mapping[int, float] | None, other: Mapping[int, float] | None) -> float | None:
+    """By how much `one` exceeds `other` over the seeds both have."""
+    shared = sorted((one or {}).keys() & (other or {}).keys())
+    if not one or not other or not shared:
+        return None
+    return math.fsum(one[seed] - other[seed] for seed in shared) / len(shared)
+
+
+def _sign(one: Mapping[int, float] | None, other: Mapping[int, float] | None) -> float | None:
+    gap = _gap(one, other)
+    return None if gap is None else math.copysign(1.0, gap) if gap else 0.0
+
+
+ITEM = Item(
+    label="tried",
+    claim="Beside the paper: the same runs read by other signals and rules, where its own do not come out ahead.",
+    stage=1,
+    specs=lambda profile: [spec for setting in SEVEN for spec in setting.specs(profile)],
+    build=build,
+    differs="The runs of tab:kfoldl and tab:kfoldn. The first row is the paper's rule, and the others are not choices "
+    "made by their outcome: they are all that was tried. *Behind the best epoch*: the mean over the settings.",
+    seconds=seconds_of,
+    inline=True,
+)
