@@ -15,6 +15,7 @@ from heldin.cli.records import chosen
 from heldin.cli.spec_flags import filter_flags
 from heldin.errors import ArgumentError, require_choice
 from heldin.lab.curves import curve_of, direction_of, has, require_recorded
+from heldin.lab.grouping import by_setting
 from heldin.lab.labels import parsed
 from heldin.lab.store import RunRecord
 from heldin.rules import NAMED, Level, NthRise, Rule, Smoothed, as_rule, with_patience
@@ -83,7 +84,7 @@ def command(
     own = NthRise() if metric else parsed(signal)[0].rule
     ruling = _ruling(rule, patience, threshold, smooth, own=own)
     facing = direction or (Direction.RISES if metric else direction_of(signal)).value
-    records = chosen(store, run, wanted)
+    records = by_setting(chosen(store, run, wanted))
     require_recorded(records, signal)
     having = [record for record in records if has(record, signal)]
     rows = [_row(record, _over(record, signal, ruling, facing)) for record in having]

@@ -49,7 +49,7 @@ def command(
     --folds 5 alone makes a run for each of the five folds.
     """
     from heldin.lab.engine import ENGINES, run_all
-    from heldin.lab.progress import Progress
+    from heldin.lab.progress import Progress, counted
 
     require_choice("--engine", engine, ENGINES)
     require_integer("--jobs", jobs, at_least=1, remedy="As many as there are cores is best.")
@@ -70,7 +70,7 @@ def command(
             data_root=data,
             progress=Progress(quiet=quiet),
         )
-    note(f"{_runs(len(specs))} done" + (f", {num_done} of them before." if num_done else "."))
+    note(f"{counted(len(specs))} done" + (f", {num_done} of them before." if num_done else "."))
     show(f"The records are in {store / 'runs'}.")
     note(f"Next: heldin table{with_store(store)}, or figure, report, replay.")
 
@@ -115,7 +115,3 @@ def _refuse_what_cannot_be(specs: Sequence[RunSpec], store: Path, data: Path | N
 
     require_runnable(specs, data)
     require_store(store, specs)
-
-
-def _runs(num: int) -> str:
-    return "1 run" if num == 1 else f"{num} runs"

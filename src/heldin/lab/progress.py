@@ -50,7 +50,7 @@ class Progress:
 
     def _lines(self, specs: list[RunSpec], store: Store, ended: threading.Event) -> None:
         done = {spec.id for spec in specs if store.folder(spec).done}
-        self.console.print(f"{len(specs)} runs, {len(done)} of them done", highlight=False)
+        self.console.print(f"{counted(len(specs))}, {len(done)} of them done", highlight=False)
         last = False
         while not last:
             last = ended.wait(EVERY_SECONDS)
@@ -81,3 +81,8 @@ class Progress:
                         if not busy:
                             bars.remove_task(tasks.pop(spec.id))
                 bars.update(whole, completed=trained)
+
+
+def counted(num: int) -> str:
+    """1 run, 2 runs."""
+    return "1 run" if num == 1 else f"{num} runs"
