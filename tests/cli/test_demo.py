@@ -1,4 +1,4 @@
-"""demo: what it runs, and that what it says follows from the records."""
+"""demo: what it says follows from the records."""
 
 from __future__ import annotations
 
@@ -15,22 +15,6 @@ SMALL = demo.SETTING.with_(dataset="digits", num_samples=60, scale=0.02, learnin
 def small(monkeypatch):
     """The same demo on smaller data."""
     monkeypatch.setattr(demo.run_demo, "__kwdefaults__", {**demo.run_demo.__kwdefaults__, "setting": SMALL})
-
-
-def test_the_setting_is_few_and_noisy_digits_and_the_papers_network():
-    specs = demo.demo_specs()
-    assert len(specs) == len(demo.SEEDS) * 6
-    assert {spec.dataset for spec in specs} == {"mnist5k"}
-    assert {(spec.model, spec.scale) for spec in specs} == {("fully_connected", 1.0)}
-    assert all(spec.num_samples <= 500 and spec.label_noise == 0.5 for spec in specs)
-    assert all("gradient_disparity" in spec.signals for spec in specs if spec.fold is None)
-    assert sorted(spec.fold for spec in specs if spec.fold is not None and spec.seed == 0) == [0, 1, 2, 3, 4]
-
-
-def test_the_description_says_what_is_run():
-    words = demo.describe()
-    assert "300 samples of mnist5k, 50 % of the labels" in words
-    assert f"{demo.SETTING.epochs} epochs" in words
 
 
 def test_the_command_gives_table_sentence_and_report_and_computes_once(heldin, small, tmp_path):

@@ -77,6 +77,19 @@ def test_a_metric_can_be_replayed_too(heldin, store):
     assert "3 more runs did not record val_loss." in answer.err
 
 
+def test_runs_are_listed_by_setting_then_seed_all_the_data_before_the_folds(heldin, store):
+    specs = {record.id: record.spec for record in Store(store).records()}
+    runs = [run["run"] for run in json.loads(heldin("replay", "--signal", "test_loss", "--json").out)["runs"]]
+    assert [(specs[run].label_noise, specs[run].seed, specs[run].fold) for run in runs] == [
+        (0.0, 0, None),
+        (0.5, 0, None),
+        (0.5, 0, 0),
+        (0.5, 0, 1),
+        (0.5, 1, None),
+    ]
+    assert [line.split()[0] for line in heldin("replay", "--signal", "test_loss").out.splitlines()[1:]] == runs
+
+
 @pytest.mark.parametrize(
     ("flags", "words"),
     [

@@ -84,12 +84,6 @@ def test_runs_that_are_not_done_are_left_out_and_named(heldin, store):
     assert clean.id not in answer.err
 
 
-def test_nothing_done_is_refused(refused, store):
-    for path in store.rglob("done.json"):
-        path.unlink()
-    assert "None of these 5 runs is done, so there is nothing to compare." in refused("table")
-
-
 @pytest.mark.parametrize(
     ("flags", "words"),
     [

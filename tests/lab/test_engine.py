@@ -9,11 +9,9 @@ import time
 from contextlib import suppress
 
 import pytest
-from rich.console import Console
 
 from heldin.errors import ArgumentError, HeldinError
 from heldin.lab.engine import run_all
-from heldin.lab.progress import Progress
 from heldin.lab.spec import RunSpec
 from heldin.lab.store import Store
 from heldin.lab.training import run
@@ -154,18 +152,3 @@ def test_impossible_options_are_refused(tmp_path, options, word):
         run_all(SPECS, Store(tmp_path), **options)
     with pytest.raises(ArgumentError, match="At least one spec"):
         run_all([], Store(tmp_path))
-
-
-@pytest.mark.parametrize("terminal", [False, True])
-def test_progress_shows_every_run(tmp_path, terminal):
-    with open(tmp_path / "shown.txt", "w") as file:
-        console = Console(file=file, force_terminal=terminal, width=100)
-        run_all(SPECS, Store(tmp_path), jobs=1, progress=Progress(console=console))
-    shown = (tmp_path / "shown.txt").read_text()
-    if terminal:
-        assert "all epochs" in shown
-        assert "9/9" in shown
-    else:
-        assert shown.splitlines()[0] == "3 runs, 0 of them done"
-        assert [line[:5] for line in shown.splitlines()[1:]] == ["[1/3]", "[2/3]", "[3/3]"]
-        assert all(spec.id in shown for spec in SPECS)

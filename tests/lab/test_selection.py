@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heldin.errors import ArgumentError
 from heldin.lab.selection import Kind, Protocol, Way, compare, groups, select
 from heldin.lab.spec import RunSpec
 from heldin.lab.store import RunRecord
@@ -221,25 +220,10 @@ def test_top5_and_auc_are_read_where_they_were_recorded():
     }
 
 
-def test_a_seed_without_the_signal_takes_no_part():
-    (group,) = groups([disparity([1.0, 2.0]), record([1.0, 1.0], seed=1)])
-    assert select(group, by(NthRise(1)), "mean_curve").seeds == (0,)
-
-
 def test_both_protocols_are_always_reported(two_folds):
     outcomes = compare(two_folds)
     assert len(outcomes) == 2 * len({outcome.way for outcome in outcomes})
     assert [outcome.protocol for outcome in outcomes[:2]] == [Protocol.PER_RUN, Protocol.MEAN_CURVE]
-
-
-def test_what_no_record_answers_is_refused(two_folds):
-    with pytest.raises(ArgumentError, match=r"recorded 'cosine'.*Recorded: gradient_disparity"):
-        select(two_folds, by(NthRise(1), "cosine"))
-    with pytest.raises(ArgumentError, match="1 seeds with all 2 folds"):
-        select(two_folds, Way(Kind.KFOLD, rule=NthRise(1), folds=5))
-    (begun,) = groups([RunRecord(SPEC, (), False)])
-    with pytest.raises(ArgumentError, match="1 runs are not finished"):
-        select(begun, Way(Kind.NEVER))
 
 
 numbers = st.floats(0.0, 1e6)

@@ -52,12 +52,14 @@ def show_rows(rows: Sequence[Mapping[str, object]], columns: Iterable[str]) -> N
     names = list(columns)
     cells = [{name: _cell(row.get(name)) for name in names} for row in rows]
     if sys.stdout.isatty():
-        table = Table(*names, box=box.SIMPLE_HEAD, pad_edge=False)
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        for name in names:
+            table.add_column(name, overflow="fold")
         for line in cells:
-            table.add_row(*(Text(line[name]) for name in names))
+            table.add_row(*(Text(line[name], overflow="fold") for name in names))
         Console().print(table)
         return
-    widths = {name: max(len(name), *(len(line[name]) for line in cells)) for name in names}
+    widths = {name: max(len(line[name]) for line in [{name: name}, *cells]) for name in names}
     for line in [{name: name for name in names}, *cells]:
         show("  ".join(line[name].ljust(widths[name]) for name in names).rstrip())
 

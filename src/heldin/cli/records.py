@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -90,4 +91,4 @@ def require_store(store: Path, specs: Iterable[RunSpec] = ()) -> None:
 
 def with_store(store: Path) -> str:
     """The flag that names this store, where it is not the default one."""
-    return "" if store == DEFAULT_STORE else f" --store {store}"
+    return "" if store == DEFAULT_STORE else f" --store {shlex.quote(str(store))}"

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
@@ -75,7 +76,9 @@ class Progress:
                     trained += epochs
                     busy = 0 < epochs < spec.epochs
                     if busy and spec.id not in tasks and len(tasks) < SHOWN:
-                        tasks[spec.id] = bars.add_task(f"[dim]{spec.id[:6]}[/] {spec.title[:40]}", total=spec.epochs)
+                        tasks[spec.id] = bars.add_task(
+                            f"[dim]{spec.id[:6]}[/] {escape(spec.title[:40])}", total=spec.epochs
+                        )
                     if spec.id in tasks:
                         bars.update(tasks[spec.id], completed=epochs)
                         if not busy:

@@ -1,5 +1,4 @@
 import pytest
-import torch
 
 from heldin.errors import ArgumentError, DataError
 from heldin.lab import data
@@ -51,14 +50,3 @@ def test_unknown_names_get_the_near_match(ask, wrong, near):
 def test_what_is_no_name_is_refused(name):
     with pytest.raises(ArgumentError, match="Parameter `dataset` should be one of 'mnist5k'"):
         data.load(name)
-
-
-def test_some_training_samples_can_be_kept():
-    arrays = data.load("digits")
-    chosen = torch.tensor([5, 3])
-    kept = arrays.keep(chosen)
-    assert torch.equal(kept.x_train, arrays.x_train[chosen])
-    assert torch.equal(kept.y_train, arrays.y_train[chosen])
-    assert kept.x_test is arrays.x_test
-    assert len(arrays.y_train) == 1437
-    assert (kept.sample_shape, kept.num_features) == ((1, 8, 8), 64)

@@ -42,32 +42,6 @@ def test_pixels_fill_the_range_from_0_to_1(name, loaded):
     assert (loaded[name].x_train.min(), loaded[name].x_train.max()) == (0, 1)
 
 
-def test_features_are_standardized_over_the_training_part_alone(loaded):
-    arrays = loaded["breast_cancer"]
-    assert torch.allclose(arrays.x_train.mean(0), torch.zeros(30), atol=1e-5)
-    assert torch.allclose(arrays.x_train.std(0, unbiased=False), torch.ones(30), atol=1e-5)
-    assert arrays.x_test.mean(0).abs().max() > 0.02
-
-
-def test_the_five_thousand_digits_have_500_a_class_none_of_them_on_both_sides(loaded):
-    arrays = loaded["mnist5k"]
-    assert arrays.y_train.bincount().tolist() == [400] * 10
-    assert arrays.y_test.bincount().tolist() == [100] * 10
-    train = {image.numpy().tobytes() for image in arrays.x_train}
-    assert not train & {image.numpy().tobytes() for image in arrays.x_test}
-
-
-def test_the_five_thousand_digits_are_mnists(loaded, real_file):
-    whole = data.load("mnist", real_file("MNIST/raw"), download=False)
-    known = {
-        (image.numpy().tobytes(), int(label))
-        for images, labels in ((whole.x_train, whole.y_train), (whole.x_test, whole.y_test))
-        for image, label in zip(images, labels, strict=True)
-    }
-    few = loaded["mnist5k"]
-    assert all((x.numpy().tobytes(), int(y)) in known for x, y in zip(few.x_test, few.y_test, strict=True))
-
-
 @pytest.mark.parametrize(("name", "first"), FIRST.items())
 def test_the_split_is_the_one_that_records_were_made_with(name, first, loaded):
     assert loaded[name].y_test[: len(first)].tolist() == first

@@ -35,6 +35,11 @@ def read_npz(path: Path) -> Raw:
                     f"Found: {', '.join(file.files) or 'none'}."
                 )
             arrays = {key: file[key] for key in keys}
+            raw = [key for key, array in arrays.items() if not isinstance(array, numpy.ndarray)]
+            if raw:
+                raise DataError(
+                    f"{path} should hold arrays. Found other bytes under {raw[0]}. Write it with numpy.savez."
+                )
     except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error) as error:
         if isinstance(error, DataError):
             raise
