@@ -40,6 +40,7 @@ NEVER = {  # room -> the rooms it may not import
     "__main__": {"integrations", "lab"},
 }
 STANDARD_LIBRARY_ONLY = {"types", "errors", "rules"}
+NAMELESS = ("__init__", "__main__")
 FREE_TO_DEPEND = {"lab", "integrations", "cli", "__main__"}  # each behind an extra
 
 
@@ -188,3 +189,9 @@ def test_a_file_can_be_read_in_one_sitting(path):
 
 def test_no_file_is_a_drawer_for_everything():
     assert [of_file(path) for path in FILES if path.stem in {"utils", "util", "helpers", "misc"}] == []
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if path.stem not in NAMELESS], ids=of_file)
+def test_every_file_has_a_test_file_of_its_name(path, pytestconfig):
+    mirrored = path.relative_to(ROOT).with_name(f"test_{path.stem.removeprefix('_')}.py")
+    assert (pytestconfig.rootpath / "tests" / mirrored).is_file()

@@ -158,7 +158,7 @@ class EarlyStopping:
         """
         epoch = self._calls
         if epoch >= self.warmup and (epoch + 1) % self.every == 0:
-            before = self._state, self._decision, list(self._judged), self._watch.memory
+            before = self._state, self._decision, list(self._judged), self._watch.memory, self._watch.drawn
             reading = self._watch.read(loader, epoch, against=against, first=not self._readings)
             self._readings.append(reading)
             try:
@@ -166,7 +166,7 @@ class EarlyStopping:
                 self._keeper.consider(self.model, epoch, self._worth_keeping(reading))
             except BaseException:  # a full disk, say: this call did not happen, and can be made again
                 self._readings.pop()
-                self._state, self._decision, self._judged, self._watch.memory = before
+                self._state, self._decision, self._judged, self._watch.memory, self._watch.drawn = before
                 raise
         self._calls += 1
         return self._decision

@@ -229,6 +229,26 @@ def same():
     return equal_states
 
 
+@pytest.fixture(autouse=True)
+def _one_accelerator_a_test():
+    """Accelerate keeps one state a process, Hugging Face's Trainer and skorch too; each test begins with a new one."""
+    if (state := sys.modules.get("accelerate.state")) is not None:
+        state.AcceleratorState._reset_state(True)
+        state.GradientState._reset_state()
+
+
+@pytest.fixture
+def padded():
+    """The function that makes tokens of texts of different lengths; labels of padding are -100."""
+
+    def made(*shape: int, num_ids: int = 20) -> dict[str, Tensor]:
+        ids = torch.randint(1, num_ids, shape)
+        mask = torch.arange(shape[1]) < torch.randint(3, shape[1] + 1, (shape[0], 1))
+        return {"input_ids": ids, "attention_mask": mask.long(), "labels": ids.masked_fill(~mask, -100)}
+
+    return made
+
+
 @pytest.fixture
 def program():
     """The function that loads a file of programs/ as a module."""

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 import torch
-from accelerate.state import AcceleratorState, GradientState
+from accelerate.state import AcceleratorState
 from accelerate.tracking import GeneralTracker
 from torch import nn
 
@@ -15,13 +15,6 @@ from heldin.errors import BatchesError, HeldinError, MissingExtraError
 from heldin.integrations.accelerate import HeldInStopping
 
 LOSS = nn.CrossEntropyLoss()
-
-
-@pytest.fixture(autouse=True)
-def _one_accelerator_a_test():
-    """Accelerate keeps one state a process; as in its own tests, each test begins with a new one."""
-    AcceleratorState._reset_state(True)
-    GradientState._reset_state()
 
 
 @pytest.fixture

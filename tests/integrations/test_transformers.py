@@ -11,23 +11,10 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
-from transformers import (
-    BertConfig,
-    BertForMaskedLM,
-    BertForSequenceClassification,
-    BertForTokenClassification,
-    GPT2Config,
-    GPT2LMHeadModel,
-    LlamaConfig,
-    LlamaForCausalLM,
-    T5Config,
-    T5ForConditionalGeneration,
-    Trainer,
-    TrainerCallback,
-)
+from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainerCallback
 
 import heldin
-from heldin.errors import ArgumentError, BatchesError, HeldinWarning, LossError, MissingExtraError
+from heldin.errors import ArgumentError, HeldinWarning, LossError, MissingExtraError
 from heldin.integrations._huggingface import OutputLosses
 from heldin.integrations.transformers import HeldInStopping
 
@@ -127,69 +114,9 @@ def test_mixed_precision_is_measured_in_full_precision(run, data, program, tmp_p
     assert histories[0] == histories[1]
 
 
-def padded(*shape, num_ids=20):
-    """Tokens of texts of different lengths; labels of padding are -100."""
-    ids = torch.randint(1, num_ids, shape)
-    mask = torch.arange(shape[1]) < torch.randint(3, shape[1] + 1, (shape[0], 1))
-    return {"input_ids": ids, "attention_mask": mask.long(), "labels": ids.masked_fill(~mask, -100)}
-
-
-def bert(kind, **options):
-    return kind(BertConfig(**TINY, **options))
-
-
-def with_labels(labels):
-    return {**padded(6, 9), "labels": labels}
-
-
-CASES = {
-    "GPT-2": lambda: (
-        GPT2LMHeadModel(GPT2Config(vocab_size=20, n_positions=16, n_embd=16, n_layer=1, n_head=2)),
-        padded(6, 9),
-    ),
-    "Llama": lambda: (LlamaForCausalLM(LlamaConfig(**TINY)), padded(6, 9)),
-    "masked": lambda: (bert(BertForMaskedLM), padded(6, 9)),
-    "tokens": lambda: (bert(BertForTokenClassification, num_labels=20), padded(6, 9)),
-    "sequence to sequence": lambda: (
-        T5ForConditionalGeneration(
-            T5Config(vocab_size=20, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2, decoder_start_token_id=0)
-        ),
-        padded(6, 9),
-    ),
-    "classes": lambda: (bert(BertForSequenceClassification, num_labels=3), with_labels(torch.randint(3, (6,)))),
-    "regression": lambda: (bert(BertForSequenceClassification, num_labels=1), with_labels(torch.randn(6))),
-    "several labels": lambda: (
-        bert(BertForSequenceClassification, num_labels=3),
-        with_labels(torch.randint(2, (6, 3)).float()),
-    ),
-}
-
-
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-def test_a_samples_loss_is_the_models_loss_for_it_alone(case):
-    model, batch = case()
-    model.eval()  # dropout would make it another model each time
-    losses = OutputLosses()
-    losses.settle(model, batch)
-    found = losses(model, batch)
-    alone = [model(**{name: value[i : i + 1] for name, value in batch.items()}).loss for i in range(6)]
-    assert torch.allclose(found, torch.stack(alone), rtol=1e-5)
-    assert found.shape == (6,)
-
-
-def test_smoothed_labels_are_as_the_trainer_smooths_them(tmp_path, run):
-    model, batch = CASES["Llama"]()
-    trainer = run.a_trainer(tmp_path, model.eval(), None, label_smoothing_factor=0.2)
-    losses = OutputLosses(smoothing=0.2)
-    losses.settle(model, batch)
-    alone = [{name: value[i : i + 1] for name, value in batch.items()} for i in range(6)]
-    expected = torch.stack([trainer.compute_loss(model, one) for one in alone])
-    assert torch.allclose(losses(model, batch), expected, rtol=1e-5)
-
-
 @pytest.mark.parametrize("signal", ["gradient_disparity", "gsnr"])
 @pytest.mark.filterwarnings("ignore:Gradients of single samples are taken one")  # transformers look at values
-def test_a_language_model_with_adapters_is_probed_in_its_adapters_alone(signal, run, tmp_path, same):
+def test_a_language_model_with_adapters_is_probed_in_its_adapters_alone(signal, run, tmp_path, same, padded):
     texts = [{name: value[0] for name, value in padded(1, 9).items()} for _ in range(40)]
     torch.manual_seed(3)
     base = LlamaForCausalLM(LlamaConfig(**TINY))
@@ -241,18 +168,7 @@ def test_a_loss_with_something_added_is_refused_before_training_begins(run, mlp,
     assert trainer.state.global_step == 0
 
 
-def test_a_model_that_returns_no_loss_a_batch_without_labels_and_a_loss_function_are_refused(
-    run, digits, mlp, data, tmp_path
-):
-    class Silent(run.Digits):
-        def forward(self, x, labels=None):
-            return {"logits": self.net(x)}
-
-    with pytest.raises(LossError, match="should return its loss"):
-        OutputLosses().settle(Silent(mlp), {"x": torch.rand(2, 784), "labels": torch.tensor([1, 2])})
-    for batch in ({"x": torch.rand(2, 784)}, (torch.rand(2, 784), torch.tensor([1, 2]))):
-        with pytest.raises(BatchesError, match="`labels`"):
-            OutputLosses().settle(digits, batch)
+def test_a_loss_function_of_the_trainers_own_is_refused(run, digits, data, tmp_path):
     trainer = run.a_trainer(tmp_path, digits, data)
     trainer.compute_loss_func = lambda outputs, labels, num_items_in_batch: cross_entropy(outputs["logits"], labels)
     HeldInStopping().attach(trainer)

@@ -251,35 +251,6 @@ def test_an_endless_sampler_is_not_read_to_its_end(kind):
     assert len(drawn(loader_of(shuffle=None, sampler=kind()), 3)) == 3
 
 
-def test_a_sampler_that_cannot_be_copied_is_refused_with_a_remedy():
-    class Uncopyable(Sampler):
-        def __init__(self):
-            self.stream = (i for i in range(40))
-
-        def __iter__(self):
-            return self.stream
-
-        def __len__(self):
-            return 40
-
-    sampler = Uncopyable()
-    with pytest.raises(BatchesError, match=r"should be copyable.* Pass a list of batches"):
-        draw(loader_of(shuffle=None, sampler=sampler), 3, seed=0)
-    assert len(list(sampler)) == 40
-
-
-def test_the_dataset_is_not_copied_along_with_the_sampler():
-    class Heavy(TensorDataset):
-        def __deepcopy__(self, memo):
-            raise AssertionError("copied")
-
-    class Ordered(SequentialSampler):
-        pass
-
-    dataset = Heavy(torch.arange(40))
-    draw(DataLoader(dataset, batch_size=4, sampler=Ordered(dataset)), 3, seed=0)
-
-
 def test_batches_are_collated_as_the_loader_collates_them():
     loader = loader_of(collate_fn=lambda samples: {"index": torch.stack([sample[0] for sample in samples])})
     assert [batch["index"].shape for batch in draw(loader, 3, seed=0)] == [(4,)] * 3
@@ -323,39 +294,6 @@ def test_a_loader_with_its_own_iteration_gives_what_it_would_give():
     batches = drawn(loader, 3)
     assert len(batches) == 3
     assert all(min(batch) >= 100 for batch in batches)
-
-
-class Reusing(DataLoader):
-    """As in timm and YOLO: one iterator for ever, over a batch sampler that never ends."""
-
-    def __init__(self, *arguments: object, **options: object) -> None:
-        super().__init__(*arguments, **options)
-        object.__setattr__(self, "batch_sampler", RoundAndRound(self.batch_sampler))
-        self.iterator = super().__iter__()
-
-    def __len__(self) -> int:
-        return len(self.batch_sampler.sampler)
-
-    def __iter__(self) -> Iterator[list[Tensor]]:
-        for _ in range(len(self)):
-            yield next(self.iterator)
-
-
-class RoundAndRound:
-    def __init__(self, sampler: Sampler) -> None:
-        self.sampler = sampler
-
-    def __iter__(self) -> Iterator[list[int]]:
-        while True:
-            yield from self.sampler
-
-
-def test_a_loader_that_keeps_an_iterator_of_its_own_loses_nothing():
-    loader = Reusing(numbers(), batch_size=4)
-    epoch = iter(loader)
-    first = next(epoch)
-    draw(loader, 3, seed=0)
-    assert indices([first, *epoch]) == torch.arange(40).reshape(10, 4).tolist()
 
 
 def test_a_loader_with_its_own_iteration_does_not_move_its_sampler_on():

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from heldin.errors import BatchesError, HeldinWarning, LossError, NotFiniteError, UnservedError
+from heldin.errors import BatchesError, HeldinWarning, NotFiniteError, UnservedError
 from heldin.lab.models import fully_connected
 from heldin.probing import Probe, persample
 from heldin.probing.moments import class_moments, sample_moments
@@ -295,24 +295,6 @@ def test_many_chunks_give_what_one_gives(monkeypatch):
     assert [vars(one) for one in again] == [pytest.approx(vars(one), rel=1e-12) for one in norms]
 
 
-def test_gradients_of_chunks_are_on_no_graph():
-    """The linear layer is a constant there; were it not, every chunk would hold all that led to it."""
-    model, batch = convolution(), images(torch.float32)
-    probe = Probe(model, nn.CrossEntropyLoss())
-    with probe.session(mode="eval"):
-        (chunk,) = persample.chunked_gradients(probe, batch, NUM, list(model[0].parameters()))
-    assert [part.shape for part in chunk] == [(NUM, 4, 2, 3, 3), (NUM, 4)]
-    assert not any(part.requires_grad for part in chunk)
-
-
-def test_chunks_fill_64_megabytes_or_hold_four_samples_and_are_of_like_size():
-    def parameters(megabytes):
-        return [nn.Parameter(torch.empty(megabytes * 2**18, device="meta"))]
-
-    sizes = [persample.chunk_size(num, parameters(mb)) for num, mb in [(32, 1), (128, 1), (100, 1), (32, 3), (30, 100)]]
-    assert sizes == [32, 64, 50, 16, 4]
-
-
 def test_gradients_nearly_all_mean_lose_no_digits():
     """Variance a millionth of the mean square: in single precision nothing would be left of it."""
     model = nn.Linear(3, 1, dtype=DOUBLE)
@@ -394,36 +376,12 @@ def test_a_first_batch_of_one_sample_says_nothing_about_the_rows_of_layers():
     assert_class_moments(found, G, torch.cat([y for _, y in batches]), 1e-10)
 
 
-def test_a_class_goes_through_the_model_in_no_more_than_a_batch_at_a_time():
-    model, sizes = mlp(), []
-    model.register_forward_hook(lambda module, args, output: sizes.append(len(output)))
-    batches = [(torch.randn(6, 6), torch.tensor([0, 0, 0, 0, 0, 1])) for _ in range(4)]
-    found = class_moments(Probe(model, nn.CrossEntropyLoss()), batches)
-    assert [one.num_samples for one in found] == [20, 4]
-    assert sizes == [6, 6, 6, 6, 5, 5, 5, 5, 4]  # the norms, class 0 (two batches would not fit), class 1
-
-
 @pytest.mark.parametrize("num", [2, 3])
 def test_classes_with_one_sample_and_ignored_samples_are_left_out(num):
     x = torch.randn(num + 3, 6, dtype=DOUBLE)
     y = torch.tensor([0] * num + [1, -100, -100])
     found = class_moments(Probe(mlp().to(DOUBLE), nn.CrossEntropyLoss()), [(x[:2], y[:2]), (x[2:], y[2:])])
     assert [(one.label, one.num_samples) for one in found] == [(0, num)]
-
-
-@pytest.mark.parametrize(
-    ("batch", "found"),
-    [
-        ((torch.randn(4, 6), torch.randn(4, 3)), r"shape \(4, 3\) and type torch.float32"),
-        ((torch.randn(4, 6), torch.zeros(4)), "type torch.float32"),
-        ((torch.randn(4, 6), [0, 1, 2, 0]), "a list"),
-        ({"x": torch.randn(4, 6)}, "a dict"),
-    ],
-    ids=["vectors", "numbers", "no tensor", "no pair"],
-)
-def test_targets_that_are_no_classes_are_refused(batch, found):
-    with pytest.raises(UnservedError, match=found):
-        class_moments(Probe(mlp(), nn.MSELoss()), [batch])
 
 
 def test_batch_statistics_are_refused():
@@ -444,15 +402,6 @@ def test_a_batch_that_cannot_be_taken_apart_is_refused():
 
     with pytest.raises(BatchesError, match="Found none in a Opaque"):
         sample_moments(Probe(convolution(), None, sample_losses=losses), [Opaque()])
-
-
-def test_losses_that_belong_to_no_sample_are_refused():
-    def losses(model, batch):
-        return cross_entropy(model(batch[0]), batch[1]).repeat_interleave(2)
-
-    batch = *images(torch.float32, 12), torch.arange(24)
-    with pytest.raises(LossError, match="one loss. Found 24"):
-        sample_moments(Probe(convolution(), None, sample_losses=losses), [batch])
 
 
 def state(model):
