@@ -76,7 +76,7 @@ def _table(known: Mapping[Setting, Group], profile: str, metric: str) -> Table:
         if all(gap is not None for gap in behind):
             row["behind the best epoch"] = better * math.fsum(gap or 0.0 for gap in behind) / len(behind) + 0.0
         rows.append(row)
-    columns = ("way", *(setting.title for setting in known), "ahead of k-fold", "behind the best epoch")
+    columns = ("way", "behind the best epoch", "ahead of k-fold", *(setting.title for setting in known))
     return Table(columns, tuple(rows), f"{title}, each run by its own curve")
 
 

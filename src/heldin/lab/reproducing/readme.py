@@ -39,7 +39,7 @@ def _progress(found: Sequence[Judged], runs: Runs) -> str:
     wanted = len(in_order([each.item for each in found], runs.profile))
     if len(runs.records) >= wanted:
         return ""
-    return f" of {wanted}, so **the sweep is unfinished**, and verdicts that rest on one seed are not final"
+    return f" of {wanted}, so **the sweep is unfinished**, and verdicts that rest on few seeds are not final"
 
 
 def _section(judged: Judged, profile: str) -> str:

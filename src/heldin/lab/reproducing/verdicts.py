@@ -75,10 +75,11 @@ def summary(found: Sequence[Judged]) -> Table:
     for each in found:
         counts = each.counts()
         shared: dict[str, str | int] = {"item": ", ".join((each.item.label, *each.item.also)), "claim": each.item.claim}
-        rows.append(shared | {verdict.value: counts[verdict] for verdict in Verdict})
+        rows.append(shared | {verdict.value: counts[verdict] if each.claims else "-" for verdict in Verdict})
     if len(rows) > 1:
         whole: dict[str, str | int] = {"item": "all", "claim": ""}
-        rows.append(whole | {verdict.value: sum(int(row[verdict.value]) for row in rows) for verdict in Verdict})
+        counted = sum((each.counts() for each in found), Counter[Verdict]())
+        rows.append(whole | {verdict.value: counted[verdict] for verdict in Verdict})
     return Table(("item", "claim", *(verdict.value for verdict in Verdict)), tuple(rows))
 
 
