@@ -68,8 +68,8 @@ def _table(known: Mapping[Setting, Group], profile: str, metric: str) -> Table:
         row: dict[str, Cell] = {"way": name}
         for setting, by_way in values.items():
             row[setting.title] = _mean(by_way.get(name))
-        ahead = [_sign(by_way.get(name), by_way.get(KFOLD)) for by_way in values.values()]
-        compared = [sign * better > 0 for sign in ahead if sign is not None]
+        ahead = [_gap(by_way.get(name), by_way.get(KFOLD)) for by_way in values.values()]
+        compared = [gap * better > 0 for gap in ahead if gap is not None]
         if compared and name not in (KFOLD, BEST):
             row["ahead of k-fold"] = f"{sum(compared)} of {len(compared)}"
         behind = [_gap(by_way.get(BEST), by_way.get(name)) for by_way in values.values()]
@@ -97,11 +97,6 @@ def _gap(one: Mapping[int, float] | None, other: Mapping[int, float] | None) -> 
     if not one or not other or not shared:
         return None
     return math.fsum(one[seed] - other[seed] for seed in shared) / len(shared)
-
-
-def _sign(one: Mapping[int, float] | None, other: Mapping[int, float] | None) -> float | None:
-    gap = _gap(one, other)
-    return None if gap is None else math.copysign(1.0, gap) if gap else 0.0
 
 
 ITEM = Item(

@@ -1,6 +1,7 @@
 import os
 from pathlib import Path
 
+import numpy
 import pytest
 
 PROJECT = Path(__file__).resolve().parents[3]
@@ -25,3 +26,17 @@ def real_file(real_data):
         return real_data
 
     return look
+
+
+@pytest.fixture
+def write_medmnist(tmp_path):
+    """The function that writes a file as MedMNIST has them, black images."""
+
+    def write(name, shape, labels):
+        parts = {}
+        for part in ("train", "val", "test"):
+            parts[f"{part}_images"] = numpy.zeros((len(labels), *shape), numpy.uint8)
+            parts[f"{part}_labels"] = numpy.array(labels, numpy.uint8)[:, None]
+        numpy.savez(tmp_path / f"{name}.npz", **parts)
+
+    return write

@@ -1,22 +1,15 @@
 """BreastMNIST: gray images, two classes."""
 
-import numpy
 import pytest
 
 from heldin.errors import DataError
 from heldin.lab import data
 
-
-def write(folder, *, shape=(28, 28), labels=(0, 1)):
-    parts = {}
-    for part in ("train", "val", "test"):
-        parts[f"{part}_images"] = numpy.zeros((len(labels), *shape), numpy.uint8)
-        parts[f"{part}_labels"] = numpy.array(labels, numpy.uint8)[:, None]
-    numpy.savez(folder / "breastmnist.npz", **parts)
+KEPT = {"name": "breastmnist", "shape": (28, 28), "labels": (0, 1)}
 
 
-def test_gray_images_of_two_classes_are_read(tmp_path):
-    write(tmp_path)
+def test_gray_images_of_two_classes_are_read(tmp_path, write_medmnist):
+    write_medmnist(**KEPT)
     arrays = data.load("breastmnist", tmp_path, download=False)
     assert (arrays.name, arrays.sample_shape, arrays.num_classes) == ("breastmnist", (1, 28, 28), 2)
 
@@ -29,8 +22,8 @@ def test_gray_images_of_two_classes_are_read(tmp_path):
     ],
     ids=["colour", "third class"],
 )
-def test_colour_and_a_third_class_are_refused(tmp_path, changes, message):
-    write(tmp_path, **changes)
+def test_colour_and_a_third_class_are_refused(tmp_path, write_medmnist, changes, message):
+    write_medmnist(**{**KEPT, **changes})
     with pytest.raises(DataError, match=message):
         data.load("breastmnist", tmp_path, download=False)
 

@@ -1,22 +1,15 @@
 """RetinaMNIST: images in colour, five grades."""
 
-import numpy
 import pytest
 
 from heldin.errors import DataError
 from heldin.lab import data
 
-
-def write(folder, *, shape=(28, 28, 3), labels=(0, 4)):
-    parts = {}
-    for part in ("train", "val", "test"):
-        parts[f"{part}_images"] = numpy.zeros((len(labels), *shape), numpy.uint8)
-        parts[f"{part}_labels"] = numpy.array(labels, numpy.uint8)[:, None]
-    numpy.savez(folder / "retinamnist.npz", **parts)
+KEPT = {"name": "retinamnist", "shape": (28, 28, 3), "labels": (0, 4)}
 
 
-def test_images_in_colour_of_five_grades_are_read(tmp_path):
-    write(tmp_path)
+def test_images_in_colour_of_five_grades_are_read(tmp_path, write_medmnist):
+    write_medmnist(**KEPT)
     arrays = data.load("retinamnist", tmp_path, download=False)
     assert (arrays.name, arrays.sample_shape, arrays.num_classes) == ("retinamnist", (3, 28, 28), 5)
 
@@ -29,8 +22,8 @@ def test_images_in_colour_of_five_grades_are_read(tmp_path):
     ],
     ids=["gray", "sixth grade"],
 )
-def test_gray_and_a_sixth_grade_are_refused(tmp_path, changes, message):
-    write(tmp_path, **changes)
+def test_gray_and_a_sixth_grade_are_refused(tmp_path, write_medmnist, changes, message):
+    write_medmnist(**{**KEPT, **changes})
     with pytest.raises(DataError, match=message):
         data.load("retinamnist", tmp_path, download=False)
 
