@@ -21,8 +21,9 @@ def prepared(folder: Path, root: Path | str | None = None, datasets: Iterable[st
     source = data_root(root).resolve()
     for place in sorted(source.iterdir()) if source.is_dir() else []:
         link = folder / place.name
+        if link.is_symlink() and link.readlink() != place:  # of another data root, or of one that is gone
+            link.unlink()
         if not link.exists():
-            link.unlink(missing_ok=True)
             link.symlink_to(place)
     for name in WHOLE.keys() & {*datasets}:
         file = folder / f"{name.removeprefix('npz:')}.npz"

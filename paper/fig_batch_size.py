@@ -1,9 +1,9 @@
 """Figures batch_size and batch_size2: the size of batches."""
 
-from heldin.lab.curves import estimate
-from heldin.lab.reproducing import ANY, Built, Item, Runs
-from paper.making import trend
-from paper.series import disparity_at_end, ends, together, whole
+from heldin.lab.reproducing import Built, Item, Runs
+from paper.correlating import exceeding, trend
+from paper.making import numbered, together
+from paper.series import disparity_at_end, ends, whole
 from paper.settings import BATCHES_CIFAR100, BATCHES_RESNET, BATCHES_VGG, seconds_of
 
 SERIES = {"a": BATCHES_VGG, "b": BATCHES_RESNET, "c": BATCHES_CIFAR100}
@@ -18,13 +18,11 @@ def build(runs: Runs) -> Built:
         disparity = {size: disparity_at_end(group) for size, group in whole(runs, series).items()}
         if not disparity:
             continue
-        below = [(size, values) for size, values in disparity.items() if size < VERY_LARGE[key]]
-        largest, before = disparity[VERY_LARGE[key]], below[-1][1]
-        changes = [largest[seed] - before[seed] for seed in sorted(largest.keys() & before.keys())]
+        below = [values for size, values in disparity.items() if size < VERY_LARGE[key]]
         numbers[f"{key}.rise.disparity"] = trend(below)
-        numbers[f"{key}.fall.disparity"] = {ANY: estimate(changes)} if changes else {}
+        numbers[f"{key}.fall.disparity"] = exceeding(disparity[VERY_LARGE[key]], below[-1])
     parts = [ends(runs, key, "batch size", series) for key, series in SERIES.items()]
-    return together(*parts, Built(numbers={key: value for key, value in numbers.items() if value}))
+    return together(*parts, numbered(numbers))
 
 
 ITEM = Item(

@@ -1,9 +1,9 @@
 """Figure DA: the size of the training set, with and without augmented data."""
 
-from heldin.lab.curves import estimate
-from heldin.lab.reproducing import ANY, Built, Item, Runs
-from paper.making import across, at_end
-from paper.series import disparity_at_end, ends, together, whole
+from heldin.lab.reproducing import Built, Item, Runs
+from paper.correlating import across, at_end, exceeding, mean_over
+from paper.making import numbered, together
+from paper.series import disparity_at_end, ends, whole
 from paper.settings import SIZES_RESNET, SIZES_RESNET_AUGMENTED, seconds_of
 
 
@@ -18,12 +18,11 @@ def build(runs: Runs) -> Built:
     if augmented and plain:
         both = [*augmented.values(), *plain.values()]
         numbers["both.rho.error"] = across([(disparity_at_end(group), at_end(group, "test_error")) for group in both])
+        sizes = [size for size in augmented if size in plain]
         for name, of in (("disparity", disparity_at_end), ("error", lambda group: at_end(group, "test_error"))):
-            pairs = [(of(augmented[size]), of(plain[size])) for size in augmented if size in plain]
-            seeds = set.intersection(*({*one} & {*other} for one, other in pairs))
-            changes = [sum(one[seed] - other[seed] for one, other in pairs) / len(pairs) for seed in sorted(seeds)]
-            numbers[f"da-plain.{name}"] = {ANY: estimate(changes)}
-    return together(*parts, Built(numbers={key: value for key, value in numbers.items() if value}))
+            ours, theirs = (mean_over([of(series[size]) for size in sizes]) for series in (augmented, plain))
+            numbers[f"da-plain.{name}"] = exceeding(ours, theirs)
+    return together(*parts, numbered(numbers))
 
 
 SERIES = (SIZES_RESNET, SIZES_RESNET_AUGMENTED)

@@ -1,9 +1,9 @@
 """Figure eb: which signals tell noisy labels from clean ones."""
 
-from heldin.lab.curves import estimate
-from heldin.lab.reproducing import ANY, Built, Item, Runs
+from heldin.lab.reproducing import Built, Item, Runs
+from paper.correlating import at_end, averaged, exceeding
 from paper.displays import LevelsDisplay
-from paper.making import at_end, averaged, group_of
+from paper.making import group_of, numbered, together
 from paper.settings import RIVALS_CIFAR10, RIVALS_CIFAR10_NOISY, seconds_of
 
 SETTINGS = {"0%": RIVALS_CIFAR10, "50%": RIVALS_CIFAR10_NOISY}
@@ -17,13 +17,10 @@ def build(runs: Runs) -> Built:
     numbers = {}
     if len(groups) == len(SETTINGS):
         for name, signal in SIGNALS.items():
-            clean, noisy = (averaged(groups[title], signal) for title in SETTINGS)
-            shared = sorted(clean.keys() & noisy.keys())
-            if shared:
-                numbers[f"{name}.noisy-clean"] = {ANY: estimate([noisy[seed] - clean[seed] for seed in shared])}
-                clean, noisy = (at_end(groups[title], signal) for title in SETTINGS)
-                numbers[f"{name}.end.noisy-clean"] = {ANY: estimate([noisy[seed] - clean[seed] for seed in shared])}
-    return Built(figures=figures, numbers=numbers)
+            for what, of in ((name, averaged), (f"{name}.end", at_end)):
+                clean, noisy = (of(groups[title], signal) for title in SETTINGS)
+                numbers[f"{what}.noisy-clean"] = exceeding(noisy, clean)
+    return together(Built(figures=figures), numbered(numbers))
 
 
 ITEM = Item(

@@ -1,8 +1,9 @@
 """Figure fc_cifar10: label noise on CIFAR-10, four fully connected layers."""
 
 from heldin.lab.reproducing import Built, Item, Runs
-from paper.making import across, at_end
-from paper.series import levels, together, whole
+from paper.correlating import across, at_end
+from paper.making import numbered, together
+from paper.series import levels, whole
 from paper.settings import DISPARITY, NOISE_FC_CIFAR10, seconds_of
 
 
@@ -14,7 +15,7 @@ def build(runs: Runs) -> Built:
         for name in ("generalization_loss", "generalization_error")
     }
     parts = levels(runs, "fc_cifar10", NOISE_FC_CIFAR10, metrics=("test_error",))
-    return together(parts, Built(numbers={key: value for key, value in gaps.items() if value}))
+    return together(parts, numbered(gaps))
 
 
 ITEM = Item(

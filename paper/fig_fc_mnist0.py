@@ -1,11 +1,12 @@
 """Figure fc_mnist0 (and fc_mnist0_main): clean labels, four fully connected layers."""
 
-from heldin.lab.figures import CurvesDisplay
 from heldin.lab.reproducing import Built, Item, Runs
 from heldin.lab.ways import Kind, Way
 from heldin.rules import ConsecutiveRises, NthRise
-from paper.making import correlations, difference, group_of, stop_numbers, stops
-from paper.settings import DISPARITY, NOISE_FC_MNIST, seconds_of
+from paper.differing import difference
+from paper.gap import beside_gap
+from paper.making import group_of, stop_numbers, stops, together
+from paper.settings import NOISE_FC_MNIST, seconds_of
 
 SETTING = NOISE_FC_MNIST[0.0]
 
@@ -15,19 +16,13 @@ def build(runs: Runs) -> Built:
     group = group_of(runs, SETTING)
     if group is None or not group.full:
         return Built()
-    losses, errors = (("train_" + name, "test_" + name, "generalization_" + name) for name in ("loss", "error"))
-    figures = {
-        "loss": CurvesDisplay(group.full, DISPARITY, losses),
-        "error": CurvesDisplay(group.full, DISPARITY, errors),
-    }
-    numbers = {
-        f"rho.{name}": correlations([group], DISPARITY, name)
-        for name in ("generalization_loss", "generalization_error")
-    }
-    ways = {"t1": stops(SETTING, "", NthRise())["gd"], "t2": stops(SETTING, "", ConsecutiveRises())["gd"]}
-    numbers |= stop_numbers(group, "gd", ways, ("loss", "error"))
-    numbers |= {f"end-t2.{name}": difference(group, Way(Kind.NEVER), ways["t2"], name) for name in ("loss", "error")}
-    return Built(figures=figures, numbers={key: value for key, value in numbers.items() if value})
+    t1, t2 = (stops(SETTING, "", rule)["gd"] for rule in (NthRise(), ConsecutiveRises()))
+    later = {"the end": Way(Kind.NEVER), "disparity by t2": t2}
+    return together(
+        beside_gap(runs, SETTING),
+        stop_numbers(group, {"gd.t1": t1, "gd.t2": t2}, ("loss", "error")),
+        *(difference(group, f"end-t2.{name}", later, name, only_fired=True) for name in ("loss", "error")),
+    )
 
 
 ITEM = Item(

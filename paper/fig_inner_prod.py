@@ -1,8 +1,9 @@
 """Figure inner_prod: cosine similarity and label noise."""
 
 from heldin.lab.reproducing import Built, Item, Runs
+from paper.correlating import averaged, correlations, trend
 from paper.displays import LevelsDisplay
-from paper.making import Numbers, averaged, correlations, trend
+from paper.making import numbered, together
 from paper.series import groups_of, whole
 from paper.settings import DISPARITY, NOISE_CIFAR10, NOISE_MNIST, seconds_of
 
@@ -11,24 +12,22 @@ PANELS = {"a": NOISE_CIFAR10, "b": NOISE_MNIST}
 
 def build(runs: Runs) -> Built:
     """Correlations of cosine and disparity over all levels and epochs, and whether each orders the levels."""
-    figures, numbers = {}, {}
+    figures, parts = {}, []
     for panel, series in PANELS.items():
         titled = {f"{level:.0%}": group for level, group in groups_of(runs, series).items()}
         for name in ("test_error", DISPARITY, "cosine") if titled else ():
             figures[f"{panel}-{name}"] = LevelsDisplay(titled, name)
-        found = whole(runs, series)
-        if not found:
-            continue
-        listed = list(found.values())
-        more: Numbers = {
+        groups = list(whole(runs, series).values())
+        listed = [group.full for group in groups]
+        more = {
             f"{panel}.rho.cos.accuracy": correlations(listed, "cosine", "test_accuracy"),
             f"{panel}.rho.gd.error": correlations(listed, DISPARITY, "test_error"),
             f"{panel}.rho.gd.gap": correlations(listed, DISPARITY, "generalization_error"),
-            f"{panel}.order.gd": trend([(level, averaged(group, DISPARITY)) for level, group in found.items()]),
-            f"{panel}.order.cos": trend([(level, averaged(group, "cosine")) for level, group in found.items()]),
+            f"{panel}.order.gd": trend([averaged(group, DISPARITY) for group in groups]),
+            f"{panel}.order.cos": trend([averaged(group, "cosine") for group in groups]),
         }
-        numbers.update({key: value for key, value in more.items() if value})
-    return Built(figures=figures, numbers=numbers)
+        parts.append(numbered(more))
+    return together(Built(figures=figures), *parts)
 
 
 ITEM = Item(

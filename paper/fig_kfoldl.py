@@ -1,38 +1,45 @@
 """Figure kfoldl: the curves of the limited settings."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from heldin.lab.curves import Estimate, estimate
+from heldin.lab.grouping import Group
 from heldin.lab.reproducing import Built, Item, Runs
 from heldin.rules import ConsecutiveRises, NthRise
-from paper.kfold import drawn
-from paper.making import MEAN_CURVE, PER_RUN, Numbers, answers, group_of, outcome, stops
-from paper.series import together
+from paper.differing import epochs_apart, gaps_between
+from paper.kfold import NAMES, drawn
+from paper.making import PROTOCOLS, Row, answers, built_of, group_of, silences, some, stops, together
 from paper.settings import LIMITED, Setting, seconds_of
 
 
 def bars(runs: Runs, settings: Sequence[Setting]) -> Built:
     """How many epochs lie between the stops of the two rules, the two bars, with disparity and with cross-validation.
 
-    Where a rule never fires the last epoch counts.
+    A run counts where both rules fire in it.
     """
-    numbers: Numbers = {}
+    parts = []
     for setting in settings:
         group = group_of(runs, setting)
         if group is None:
             continue
-        both = [stops(setting, runs.profile, rule) for rule in (NthRise(), ConsecutiveRises())]
-        for protocol in (PER_RUN, MEAN_CURVE):
-            found = {}
-            for name in ("gd", "cv"):
-                if answers(group, both[0][name]):
-                    one, other = (outcome(group, ways[name], protocol).choices for ways in both)
-                    found[name] = estimate([float(b.epoch - a.epoch) for a, b in zip(one, other, strict=True)])
-            if len(found) == 2:
-                found["cv-gd"] = Estimate(found["cv"].mean - found["gd"].mean, None, found["gd"].num)
-            for name, value in found.items():
-                numbers.setdefault(f"{setting.key}.bars.{name}", {})[protocol] = value
-    return Built(numbers=numbers)
+        rules = {
+            "t2": stops(setting, runs.profile, ConsecutiveRises()),
+            "t1": stops(setting, runs.profile, NthRise()),
+        }
+        of = {name: {rule: ways[name] for rule, ways in rules.items()} for name in ("cv", "gd")}
+        parts += [epochs_apart(group, f"{setting.key}.bars.{name}", both, verb="fired") for name, both in of.items()]
+        parts.append(built_of(_compared(group, f"{setting.key}.bars.cv-gd", of)))
+    return together(*parts)
+
+
+def _compared(group: Group, key: str, of: dict) -> Iterator[Row]:
+    """How many epochs more lie between the bars of cross-validation than between those of disparity."""
+    ways = {f"{rule} of {NAMES[name]}": way for name, both in of.items() for rule, way in both.items()}
+    if not answers(group, *ways.values()):
+        return
+    for protocol in PROTOCOLS:
+        cv, gd = (gaps_between(group, [*of[name].values()], protocol) for name in ("cv", "gd"))
+        more = [float(gap - gd[seed]) for seed, gap in cv.items() if seed in gd]
+        yield key, protocol, some(more), silences(group, ways, protocol, "fired")
 
 
 ITEM = Item(

@@ -3,7 +3,7 @@
 from heldin.lab.reproducing import Item
 from paper.fig_kfoldl import bars
 from paper.kfold import drawn
-from paper.series import together
+from paper.making import together
 from paper.settings import NOISY, seconds_of
 
 ITEM = Item(

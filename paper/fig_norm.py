@@ -1,10 +1,11 @@
 """Figure norm: re-scaling against normalising the loss."""
 
-from heldin.lab.figures import CurvesDisplay
 from heldin.lab.reproducing import Built, Item, Runs
 from heldin.lab.ways import Kind, Way
 from heldin.rules import NthRise
-from paper.making import correlations, difference, group_of, stop_numbers
+from paper.correlating import correlations
+from paper.differing import drop_after
+from paper.making import curves, group_of, numbered, together
 from paper.settings import RESCALED, RESCALINGS, seconds_of
 
 NAMES = dict(zip(("rescaled", "normalized", "gradient"), RESCALINGS, strict=True))
@@ -15,14 +16,12 @@ def build(runs: Runs) -> Built:
     group = group_of(runs, RESCALED)
     if group is None or not group.full:
         return Built()
-    figures = {name: CurvesDisplay(group.full, signal, ("test_loss",)) for name, signal in NAMES.items()}
-    numbers = {f"rho.{name}": correlations([group], signal, "test_loss") for name, signal in NAMES.items()}
-    stop, end = Way(Kind.SIGNAL, RESCALINGS[0], NthRise()), Way(Kind.NEVER)
-    numbers |= {
-        "gd.epoch": stop_numbers(group, "x", {"gd": stop}, ())["x.gd.epoch"],
-        "drop": difference(group, end, stop, "loss"),
-    }
-    return Built(figures=figures, numbers={key: value for key, value in numbers.items() if value})
+    numbers = {f"rho.{name}": correlations([group.full], signal, "test_loss") for name, signal in NAMES.items()}
+    return together(
+        *(curves(name, group.full, signal, ("test_loss",)) for name, signal in NAMES.items()),
+        numbered(numbers),
+        drop_after(group, Way(Kind.SIGNAL, RESCALINGS[0], NthRise())),
+    )
 
 
 ITEM = Item(
@@ -33,5 +32,7 @@ ITEM = Item(
     specs=lambda profile: RESCALED.full(profile),
     build=build,
     differs="1,280 samples instead of 12.8 k, width 1/8, 25 epochs.",
+    found="All three fall for most of the run, for the reason given with tab:var, and none of them goes with the test "
+    "loss; they differ little.",
     seconds=seconds_of,
 )

@@ -1,22 +1,30 @@
 """Figure resnet_cifar100: label noise on CIFAR-100, ResNet-18."""
 
-from heldin.lab.curves import estimate
 from heldin.lab.reproducing import ANY, Built, Item, Runs
-from paper.making import at_end, trend
-from paper.series import levels, together, whole
+from paper.correlating import at_end, averaged, exceeding, mean_over, shared, trend
+from paper.making import numbered, some, together
+from paper.series import levels, whole
 from paper.settings import NOISE_CIFAR100, seconds_of
+
+HIGH = 0.9
 
 
 def build(runs: Runs) -> Built:
-    """What all levels of label noise share, the order of test errors, and the test error without noise, in percent."""
-    errors = [(level, at_end(group, "test_error")) for level, group in whole(runs, NOISE_CIFAR100).items()]
-    numbers = {}
-    if errors:
-        numbers["c100.order.test_error"] = trend(errors)
-        numbers["c100.clean.error"] = {ANY: estimate([100.0 * error for error in errors[0][1].values()])}
-    return together(
-        levels(runs, "c100", NOISE_CIFAR100), Built(numbers={key: value for key, value in numbers.items() if value})
-    )
+    """What all levels of label noise share, how high the test errors are, and how the generalization error grows."""
+    found = [*whole(runs, NOISE_CIFAR100).values()]
+    built = levels(runs, "c100", NOISE_CIFAR100)
+    if not found:
+        return built
+    errors = [at_end(group, "test_error") for group in found]
+    begun = mean_over([averaged(group, "generalization_error", last=1) for group in found])
+    ended = mean_over([at_end(group, "generalization_error") for group in found])
+    numbers = {
+        "c100.order.test_error": trend(errors),
+        "c100.clean.error": {ANY: some([100.0 * error for error in errors[0].values()])},
+        "c100.lowest.error": {ANY: some([100.0 * (min(each) - HIGH) for each in shared(errors).values()])},
+        "c100.growth.gap": exceeding(ended, begun),
+    }
+    return together(built, numbered(numbers))
 
 
 ITEM = Item(
@@ -27,5 +35,7 @@ ITEM = Item(
     specs=lambda profile: [spec for setting in NOISE_CIFAR100.values() for spec in setting.full(profile)],
     build=build,
     differs="1,280 samples instead of 50,000, width 1/16, batches of 32, 25 epochs.",
+    found="The other way round: with 1,280 samples more noise leaves fewer right labels to learn from, and test error "
+    "and disparity rise with it, as they do on the other datasets.",
     seconds=seconds_of,
 )

@@ -3,12 +3,15 @@
 import itertools
 import statistics
 
-from heldin.lab.curves import curve_of, estimate, has
+from heldin.lab.curves import curve_of, has
+from heldin.lab.grouping import Group
 from heldin.lab.reproducing import ANY, Built, Item, Runs
 from heldin.lab.ways import Kind, Way
 from heldin.rules import NthRise
+from paper.correlating import exceeding
+from paper.differing import drop_after
 from paper.displays import LevelsDisplay
-from paper.making import difference, group_of, stop_numbers
+from paper.making import group_of, numbered, some, together
 from paper.settings import DISPARITY, PROBED_RESNET, PROBES, seconds_of
 
 
@@ -18,28 +21,25 @@ def label(num: int) -> str:
 
 
 def build(runs: Runs) -> Built:
-    """The curves, and how much the disparity jumps from one epoch to the next for each s."""
+    """The curves, how much disparity jumps from epoch to epoch for each s, and how much more than for the next one."""
     group = group_of(runs, PROBED_RESNET)
-    if group is None or not any(has(record, label(PROBES[0])) for record in group.full):
+    jumps = {} if group is None else {num: _jumps(group, label(num)) for num in PROBES}
+    if group is None or not all(jumps.values()):
         return Built()
-    jumps = {num: _jumps(group.full, label(num)) for num in PROBES}
-    numbers = {f"jump.{num}": {ANY: estimate(values)} for num, values in jumps.items()}
-    numbers["jump.2-5"] = {ANY: estimate([a - b for a, b in zip(jumps[2], jumps[5], strict=True)])}
-    stop, end = Way(Kind.SIGNAL, DISPARITY, NthRise()), Way(Kind.NEVER)
-    numbers |= {
-        "gd.epoch": stop_numbers(group, "x", {"gd": stop}, ())["x.gd.epoch"],
-        "drop": difference(group, end, stop, "loss"),
-    }
+    numbers = {f"jump.{num}": {ANY: some([*found.values()])} for num, found in jumps.items()}
+    numbers |= {f"jump.{a}-{b}": exceeding(jumps[a], jumps[b]) for a, b in itertools.pairwise(PROBES)}
     figures = {f"s{num}": LevelsDisplay({f"s = {num}": group}, label(num)) for num in PROBES}
-    return Built(figures=figures, numbers=numbers)
+    stop = drop_after(group, Way(Kind.SIGNAL, DISPARITY, NthRise()))
+    return together(Built(figures=figures), numbered(numbers), stop)
 
 
-def _jumps(records, name: str) -> list[float]:
-    """The median relative change from one epoch to the next, for each run."""
-    found = []
-    for record in records:
+def _jumps(group: Group, name: str) -> dict[int, float]:
+    """The median relative change from one epoch to the next, for each seed whose run recorded it."""
+    found = {}
+    for record in group.full:
         curve = [value for value in curve_of(record, name) if value]
-        found.append(statistics.median(abs(b - a) / a for a, b in itertools.pairwise(curve)))
+        if has(record, name) and len(curve) > 1:
+            found[record.spec.seed] = statistics.median(abs(b - a) / a for a, b in itertools.pairwise(curve))
     return found
 
 

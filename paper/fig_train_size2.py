@@ -1,7 +1,8 @@
 """Figure train_size2: the size of the training set, VGG-16 and AlexNet."""
 
 from heldin.lab.reproducing import Item
-from paper.series import ends, together
+from paper.making import together
+from paper.series import ends
 from paper.settings import SIZES_MNIST, SIZES_VGG, seconds_of
 
 SERIES = {"vgg16": SIZES_VGG, "alexnet": SIZES_MNIST}

@@ -1,7 +1,8 @@
 """Figures width and width2: the width of the network."""
 
 from heldin.lab.reproducing import Item
-from paper.series import ends, together
+from paper.making import together
+from paper.series import ends
 from paper.settings import WIDTHS_FC, WIDTHS_RESNET, WIDTHS_VGG, seconds_of
 
 SERIES = {"a": WIDTHS_RESNET, "b": WIDTHS_VGG, "c": WIDTHS_FC}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from heldin.lab.figures import CurvesDisplay
 from heldin.lab.reproducing import Built, Runs
-from paper.making import correlations, group_of
+from paper.correlating import correlations
+from paper.making import curves, group_of, numbered, together
 from paper.settings import DISPARITY, Setting
 
 
@@ -13,11 +13,9 @@ def beside_gap(runs: Runs, setting: Setting) -> Built:
     group = group_of(runs, setting)
     if group is None or not group.full:
         return Built()
-    names = {
-        part: tuple(f"{which}_{part}" for which in ("train", "test", "generalization")) for part in ("loss", "error")
-    }
-    figures = {part: CurvesDisplay(group.full, DISPARITY, metrics) for part, metrics in names.items()}
-    numbers = {
-        f"rho.generalization_{part}": correlations([group], DISPARITY, f"generalization_{part}") for part in names
-    }
-    return Built(figures=figures, numbers={key: value for key, value in numbers.items() if value})
+    drawn, numbers = [], {}
+    for part in ("loss", "error"):
+        metrics = tuple(f"{which}_{part}" for which in ("train", "test", "generalization"))
+        drawn.append(curves(part, group.full, DISPARITY, metrics))
+        numbers[f"rho.generalization_{part}"] = correlations([group.full], DISPARITY, f"generalization_{part}")
+    return together(*drawn, numbered(numbers))

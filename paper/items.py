@@ -24,6 +24,7 @@ from paper import (
     fig_train_size_mse,
     fig_valtrain,
     fig_width,
+    sizes,
     tab_kfoldl,
     tab_kfoldn,
     tab_mrnet,
@@ -78,5 +79,6 @@ ITEMS = tuple(
         fig_eb,
         fig_inner_prod,
         tried,
+        sizes,
     )
 )

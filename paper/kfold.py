@@ -4,52 +4,68 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from heldin.lab.curves import Estimate
-from heldin.lab.figures import CurvesDisplay
+from heldin.lab.curves import Estimate, estimate
 from heldin.lab.grouping import Group
 from heldin.lab.reproducing import Built, Runs
-from paper.making import Numbers, correlations, difference, group_of, stop_numbers, stop_table, stops
+from paper.correlating import correlations, correlations_by_seed
+from paper.differing import difference
+from paper.making import (
+    MEAN_CURVE,
+    PER_RUN,
+    curves,
+    group_of,
+    numbered,
+    single,
+    stop_numbers,
+    stop_table,
+    stops,
+    together,
+)
 from paper.settings import DISPARITY, Setting
 
 METRICS = ("loss", "accuracy", "top5")
+NAMES = {"gd": "disparity", "cv": "k-fold", "cv_plus": "k+-fold"}
 
 
 def compared(runs: Runs, settings: Sequence[Setting]) -> Built:
     """Tables of the ways of stopping, and our numbers for them; by how much disparity is ahead, seed by seed."""
-    tables, numbers = {}, {}
+    parts = []
     for setting in settings:
         group = group_of(runs, setting)
         if group is None or not group.full:
             continue
         ways = stops(setting, runs.profile)
-        tables[setting.key] = stop_table(setting, group, ways)
-        numbers.update(stop_numbers(group, setting.key, ways, METRICS))
+        parts += [
+            Built(tables={setting.key: stop_table(setting, group, ways)}),
+            stop_numbers(group, {f"{setting.key}.{name}": way for name, way in ways.items()}, METRICS),
+        ]
         for other in ("cv", "cv_plus"):
-            for metric in METRICS[:2]:
-                ahead: Numbers = {
-                    f"{setting.key}.gd-{other}.{metric}": difference(group, ways["gd"], ways[other], metric)
-                }
-                numbers.update({key: value for key, value in ahead.items() if value})
-    return Built(tables=tables, numbers=numbers)
+            both = {NAMES[name]: ways[name] for name in ("gd", other)}
+            parts += [difference(group, f"{setting.key}.gd-{other}.{metric}", both, metric) for metric in METRICS]
+    return together(*parts)
 
 
 def drawn(runs: Runs, settings: Sequence[Setting]) -> Built:
     """For each setting the validation loss of the folds and the disparity of the whole, with test losses and bars."""
-    figures: dict[str, CurvesDisplay] = {}
-    followed: Numbers = {}
+    parts = []
     for setting in settings:
         group = group_of(runs, setting)
-        if group is not None and group.folded:
-            figures[f"{setting.key}-cv"] = CurvesDisplay(group.folded, "val_loss", ("test_loss",))
-        if group is not None and group.full:
-            metrics = ("test_loss", "generalization_loss")
-            figures[f"{setting.key}-gd"] = CurvesDisplay(group.full, DISPARITY, metrics)
-            followed[f"{setting.key}.rho.gd"] = correlations([group], DISPARITY, "test_loss")
-            held_out = correlations([Group(group.setting, group.folded, ())], "val_loss", "test_loss")
-            followed[f"{setting.key}.rho.val"] = held_out
-            followed[f"{setting.key}.rho.gd-val"] = {
-                protocol: Estimate(found.mean - held_out[protocol].mean, None, found.num)
-                for protocol, found in followed[f"{setting.key}.rho.gd"].items()
-                if protocol in held_out
-            }
-    return Built(figures=figures, numbers={key: value for key, value in followed.items() if value})
+        if group is not None:
+            parts += [
+                curves(f"{setting.key}-cv", group.folded, "val_loss", ("test_loss",)),
+                curves(f"{setting.key}-gd", group.full, DISPARITY, ("test_loss", "generalization_loss")),
+                numbered(_followed(group, setting.key)),
+            ]
+    return together(*parts)
+
+
+def _followed(group: Group, key: str) -> dict[str, dict[str, Estimate]]:
+    """How disparity and the validation loss go with the test loss, and by how much disparity does so better."""
+    pairs = {"gd": ([group.full], DISPARITY, "test_loss"), "val": ([group.folded], "val_loss", "test_loss")}
+    over = {name: correlations(*pair) for name, pair in pairs.items()}
+    gd, val = (correlations_by_seed(*pair) for pair in pairs.values())
+    seeds = sorted(gd.keys() & val.keys())
+    better = {PER_RUN: estimate([gd[seed] - val[seed] for seed in seeds])} if seeds else {}
+    if all(MEAN_CURVE in found for found in over.values()):
+        better[MEAN_CURVE] = single(over["gd"][MEAN_CURVE].mean - over["val"][MEAN_CURVE].mean)
+    return {f"{key}.rho.{name}": found for name, found in over.items()} | {f"{key}.rho.gd-val": better}

@@ -1,26 +1,31 @@
 """What the items make of records: our numbers for the claims, tables and figures.
 
 Numbers of stopping are given under both protocols. Losses are as they are, errors, accuracies and AUC in percent, as
-the paper prints them.
+the paper prints them. Where a rule never says stop a way trains to the end, and a remark beside the number says so.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from heldin.lab.comparing import comparison
-from heldin.lab.correlation import pearson
-from heldin.lab.curves import Curve, Estimate, curve_of, estimate, has, held, mean_curve
+from heldin.lab.curves import Estimate, curve_of, estimate, has, held, mean_curve
+from heldin.lab.figures import CurvesDisplay
 from heldin.lab.grouping import Group
-from heldin.lab.reproducing import ANY, Runs
+from heldin.lab.reproducing import Built, Runs
 from heldin.lab.reproducing.verdicts import MEAN_CURVE, PER_RUN
 from heldin.lab.selection import Outcome, select
 from heldin.lab.store import RunRecord
 from heldin.lab.tables import Table
 from heldin.lab.ways import OF_FOLDS, Kind, Way
-from heldin.rules import NthRise, Rule
+from heldin.rules import NthRise, Rule, replay
+from heldin.types import Direction
 from paper.settings import DISPARITY, Setting
+
+PROTOCOLS = (PER_RUN, MEAN_CURVE)
+SEEN = {PER_RUN: "each run by its own curve", MEAN_CURVE: "by the mean curve over the seeds"}
+"""The protocols in words, for the titles of tables."""
 
 PRINTED = {  # name of the metric in claims -> name in the records, and from the one to the other
     "loss": ("test_loss", lambda value: value),
@@ -31,6 +36,57 @@ PRINTED = {  # name of the metric in claims -> name in the records, and from the
 }
 
 Numbers = dict[str, dict[str, Estimate]]
+Row = tuple[str, str, Estimate | None, str]
+"""The key of a number, the protocol, the number where there is one, and a remark where there is something to say."""
+
+
+def built_of(rows: Iterable[Row]) -> Built:
+    """Numbers and remarks, by key and protocol."""
+    numbers: Numbers = {}
+    remarks: dict[str, dict[str, str]] = {}
+    for key, protocol, number, remark in rows:
+        if number is not None:
+            numbers.setdefault(key, {})[protocol] = number
+        if remark:
+            remarks.setdefault(key, {})[protocol] = remark
+    return Built(numbers=numbers, remarks=remarks)
+
+
+def numbered(numbers: Mapping[str, Mapping[str, Estimate | None]]) -> Built:
+    """Numbers alone, without those that are missing."""
+    return built_of((key, protocol, number, "") for key, found in numbers.items() for protocol, number in found.items())
+
+
+def together(*parts: Built) -> Built:
+    """Several results as one; a key may have one protocol from one of them and the other from another."""
+    numbers: Numbers = {}
+    remarks: dict[str, dict[str, str]] = {}
+    for part in parts:
+        for key, found in part.numbers.items():
+            numbers.setdefault(key, {}).update(found)
+        for key, told in part.remarks.items():
+            remarks.setdefault(key, {}).update(told)
+    return Built(
+        {name: table for part in parts for name, table in part.tables.items()},
+        {name: figure for part in parts for name, figure in part.figures.items()},
+        numbers,
+        remarks,
+    )
+
+
+def single(value: float) -> Estimate:
+    """A number that there is one of: it has no spread."""
+    return Estimate(value, None, 1)
+
+
+def some(values: Sequence[float]) -> Estimate | None:
+    """What `estimate` gives; None where there are no values."""
+    return estimate(values) if values else None
+
+
+def mean_of(values: Sequence[float]) -> float:
+    """The mean of at least one value."""
+    return math.fsum(values) / len(values)
 
 
 def stops(setting: Setting, profile: str, rule: Rule | None = None, *, signal: str = DISPARITY) -> dict[str, Way]:
@@ -50,8 +106,12 @@ def group_of(runs: Runs, setting: Setting) -> Group | None:
     return None if base is None else runs.group(base)
 
 
-def answers(group: Group, way: Way) -> bool:
-    """Whether the records of a group can answer a way of stopping."""
+def answers(group: Group, *ways: Way) -> bool:
+    """Whether the records of a group can answer these ways of stopping."""
+    return all(_answers(group, way) for way in ways)
+
+
+def _answers(group: Group, way: Way) -> bool:
     if way.kind in OF_FOLDS:
         sets = group.fold_sets(way.folds or 0)
         full = {record.spec.seed for record in group.full}
@@ -81,106 +141,73 @@ def by_seed(group: Group, way: Way, protocol: str, metric: str) -> dict[int, flo
                 found.setdefault(records[run].spec.seed, []).append(
                     printed(held(curve_of(records[run], name), choice.epoch))
                 )
-    return {seed: math.fsum(values) / len(values) for seed, values in found.items()}
+    return {seed: mean_of(values) for seed, values in found.items()}
 
 
-def stop_numbers(group: Group, key: str, ways: Mapping[str, Way], metrics: Iterable[str]) -> Numbers:
-    """key.way.metric and key.way.epoch, over the seeds."""
-    numbers: Numbers = {}
-    for name, way in ways.items():
-        if not answers(group, way):
-            continue
-        for protocol in (PER_RUN, MEAN_CURVE):
-            for metric in metrics:
-                values = list(by_seed(group, way, protocol, metric).values())
-                if values:
-                    numbers.setdefault(f"{key}.{name}.{metric}", {})[protocol] = estimate(values)
-            epochs = [float(choice.epoch) for choice in outcome(group, way, protocol).choices]
-            numbers.setdefault(f"{key}.{name}.epoch", {})[protocol] = estimate(epochs)
-    return numbers
-
-
-def difference(group: Group, one: Way, other: Way, metric: str) -> dict[str, Estimate]:
-    """By how much `one` exceeds `other`, seed by seed."""
-    if not (answers(group, one) and answers(group, other)):
-        return {}
-    found = {}
-    for protocol in (PER_RUN, MEAN_CURVE):
-        mine, theirs = by_seed(group, one, protocol, metric), by_seed(group, other, protocol, metric)
-        shared = sorted(mine.keys() & theirs.keys())
-        if shared:
-            found[protocol] = estimate([mine[seed] - theirs[seed] for seed in shared])
-    return found
-
-
-def correlations(groups: Sequence[Group], signal: str, metric: str) -> dict[str, Estimate]:
-    """Pearson's correlation over all epochs of these settings: for each seed, and of the mean curves over seeds."""
-    taken = [[record for record in group.full if has(record, signal)] for group in groups]
-    seeds = set.intersection(*({record.spec.seed for record in some} for some in taken)) if taken else set()
-    if not seeds:
-        return {}
-    single = [
-        _joined([r for some in taken for r in some if r.spec.seed == seed], signal, metric) for seed in sorted(seeds)
-    ]
-    known = [rho for rho in (pearson(x, y) for x, y in single) if math.isfinite(rho)]
-    means = [(_mean(some, signal), _mean(some, metric)) for some in taken]
-    over = pearson([v for x, _ in means for v in x], [v for _, y in means for v in y])
-    found = {PER_RUN: estimate(known)} if known else {}
-    return found | ({MEAN_CURVE: Estimate(over, None, len(seeds))} if math.isfinite(over) else {})
-
-
-def _joined(records: Sequence[RunRecord], signal: str, metric: str) -> tuple[Curve, Curve]:
-    return [v for r in records for v in curve_of(r, signal)], [v for r in records for v in curve_of(r, metric)]
-
-
-def _mean(records: Sequence[RunRecord], name: str) -> Curve:
-    return mean_curve([curve_of(record, name) for record in records])
-
-
-def at_end(group: Group, name: str) -> dict[int, float]:
-    """The last value of a curve, for each seed."""
+def stop_epochs(group: Group, way: Way, protocol: str) -> dict[int | None, int]:
+    """Where a way says stop: by seed, and under None for the mean curve; those in which it never does are missing."""
     return {
-        record.spec.seed: held(curve_of(record, name), len(record.epochs) - 1)
-        for record in group.full
-        if has(record, name)
+        choice.seeds[0] if protocol == PER_RUN else None: choice.epoch
+        for choice in outcome(group, way, protocol).choices
+        if choice.stopped is not None
     }
 
 
-def averaged(group: Group, name: str) -> dict[int, float]:
-    """The mean of a curve over all epochs, for each seed."""
-    found = {}
-    for record in group.full:
-        values = [value for value in curve_of(record, name) if value is not None and math.isfinite(value)]
-        if values:
-            found[record.spec.seed] = math.fsum(values) / len(values)
+def rise_epochs(group: Group, curve: str, rule: Rule, protocol: str) -> dict[int | None, int]:
+    """The same for a rule that sees a metric, which no way of stopping does."""
+    records = [record for record in group.full if has(record, curve)]
+    seen = {record.spec.seed: [record] for record in records} if protocol == PER_RUN else {None: records}
+    found: dict[int | None, int] = {}
+    for seed, watched in seen.items():
+        values = mean_curve([curve_of(record, curve) for record in watched])
+        known = [(epoch, value) for epoch, value in enumerate(values) if value is not None]
+        fired = replay(rule, [value for _, value in known], direction=Direction.RISES).epoch
+        if fired is not None:
+            found[seed] = known[fired][0]
     return found
 
 
-def trend(points: Sequence[tuple[float, Mapping[int, float]]]) -> dict[str, Estimate]:
-    """Pearson's correlation of a quantity with its place in the series, for each seed: does it rise or fall."""
-    seeds = set.intersection(*({*values} for _, values in points)) if points else set()
-    ranks = list(range(len(points)))
-    single = [pearson(ranks, [values[seed] for _, values in points]) for seed in sorted(seeds)]
-    known = [rho for rho in single if math.isfinite(rho)]
-    return {ANY: estimate(known)} if known and len(points) > 1 else {}
+def in_some(num: int, of: int, verb: str = "stopped") -> str:
+    """In how many runs something happened; empty where in all of them."""
+    return "" if num == of else f"{verb} in {num} of {of} runs" if num else f"never {verb}"
 
 
-def across(points: Sequence[tuple[Mapping[int, float], Mapping[int, float]]]) -> dict[str, Estimate]:
-    """Pearson's correlation of two quantities over the points of a series: for each seed, and of their means."""
-    if len(points) < 2:
-        return {}
-    seeds = set.intersection(*({*x} & {*y} for x, y in points))
-    single = [pearson([x[seed] for x, _ in points], [y[seed] for _, y in points]) for seed in sorted(seeds)]
-    known = [rho for rho in single if math.isfinite(rho)]
-    means = [(math.fsum(x.values()) / len(x), math.fsum(y.values()) / len(y)) for x, y in points]
-    over = pearson([x for x, _ in means], [y for _, y in means])
-    found = {PER_RUN: estimate(known)} if known else {}
-    return found | ({MEAN_CURVE: Estimate(over, None, len(seeds))} if math.isfinite(over) else {})
+def silence(group: Group, way: Way, protocol: str, verb: str = "stopped") -> str:
+    """In how many runs a rule said stop; empty where in all of them, and for a way without a rule."""
+    found = outcome(group, way, protocol)
+    return "" if way.rule is None else in_some(found.num_fired, len(found.choices), verb)
+
+
+def silences(group: Group, ways: Mapping[str, Way], protocol: str, verb: str = "stopped") -> str:
+    """The same for several ways, naming them."""
+    told = {name: silence(group, way, protocol, verb) for name, way in ways.items()}
+    return "; ".join(f"{name} {words}" for name, words in told.items() if words)
+
+
+def stop_numbers(group: Group, ways: Mapping[str, Way], metrics: Sequence[str]) -> Built:
+    """key.metric and key.epoch over the seeds, for ways by their keys."""
+    known = {key: way for key, way in ways.items() if answers(group, way)}
+    return built_of(row for key, way in known.items() for row in _stop_rows(group, key, way, metrics))
+
+
+def _stop_rows(group: Group, key: str, way: Way, metrics: Sequence[str]) -> Iterator[Row]:
+    for protocol in PROTOCOLS:
+        remark = silence(group, way, protocol)
+        for metric in metrics:
+            values = by_seed(group, way, protocol, metric)
+            if values:
+                yield f"{key}.{metric}", protocol, estimate(list(values.values())), remark
+        yield f"{key}.epoch", protocol, outcome(group, way, protocol).epoch, remark
 
 
 def stop_table(setting: Setting, group: Group, ways: Mapping[str, Way]) -> Table:
-    """Ways of stopping compared, under both protocols."""
-    frame = {"best": Way(Kind.ORACLE_ERROR), "never": Way(Kind.NEVER)}
-    chosen = [way for way in (*ways.values(), *frame.values()) if answers(group, way)]
-    table = comparison(group, chosen)
+    """Ways of stopping compared, under both protocols, with the best epoch and with no early stopping."""
+    listed = dict.fromkeys([*ways.values(), Way(Kind.ORACLE_ERROR), Way(Kind.NEVER)])
+    table = comparison(group, [way for way in listed if answers(group, way)])
     return Table(table.columns, table.rows, setting.title, table.bold)
+
+
+def curves(name: str, records: Sequence[RunRecord], watched: str, metrics: tuple[str, ...]) -> Built:
+    """A figure of a signal, or of the validation loss, beside metrics; nothing where no run recorded it."""
+    known = tuple(record for record in records if has(record, watched))
+    return Built(figures={name: CurvesDisplay(known, watched, metrics)} if known else {})

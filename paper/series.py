@@ -6,14 +6,14 @@ import math
 from collections.abc import Mapping
 from functools import lru_cache
 
-from heldin.lab.curves import estimate
 from heldin.lab.grouping import Group
 from heldin.lab.models.building import build
 from heldin.lab.reproducing import Built, Runs
 from heldin.lab.spec import RunSpec
 from heldin.lab.tables import Table
+from paper.correlating import across, at_end, averaged, correlations, trend
 from paper.displays import LevelsDisplay, SeriesDisplay
-from paper.making import Numbers, across, at_end, averaged, correlations, group_of, trend
+from paper.making import Numbers, group_of, numbered, some, together
 from paper.settings import DISPARITY, Setting
 
 EARLY = 10  # epochs that count as an early stage of training
@@ -45,28 +45,27 @@ def levels(runs: Runs, key: str, series: Mapping[float, Setting], *, metrics: tu
         DISPARITY,
     )
     figures = {f"{key}-{name}": LevelsDisplay(titled, name) for name in names} if found else {}
+    listed = list(all_of.values())
     numbers: Numbers = {}
     for metric in metrics:
-        numbers[f"{key}.rho.{metric}"] = correlations(list(all_of.values()), DISPARITY, metric) if all_of else {}
-    if all_of:
-        places = list(all_of.items())
-        numbers[f"{key}.order.early"] = trend([(x, _early(group, DISPARITY)) for x, group in places])
-        numbers[f"{key}.order.all"] = trend([(x, averaged(group, DISPARITY)) for x, group in places])
-        numbers[f"{key}.order.end"] = trend([(x, at_end(group, DISPARITY)) for x, group in places])
-        numbers[f"{key}.order.test_loss"] = trend([(x, at_end(group, "test_loss")) for x, group in places])
-        numbers[f"{key}.order.gap"] = trend([(x, _early(group, "generalization_error")) for x, group in places])
+        numbers[f"{key}.rho.{metric}"] = correlations([group.full for group in listed], DISPARITY, metric)
+    numbers[f"{key}.order.early"] = trend([early(group, DISPARITY) for group in listed])
+    numbers[f"{key}.order.all"] = trend([averaged(group, DISPARITY) for group in listed])
+    numbers[f"{key}.order.end"] = trend([at_end(group, DISPARITY) for group in listed])
+    numbers[f"{key}.order.test_loss"] = trend([at_end(group, "test_loss") for group in listed])
+    numbers[f"{key}.order.gap"] = trend([early(group, "generalization_error") for group in listed])
     rows = tuple(
         {
             "label noise": f"{level:.0%}",
-            "test error": estimate([*at_end(group, "test_error").values()]),
-            "disparity, first epochs": estimate([*_early(group, DISPARITY).values()]),
-            "disparity, all epochs": estimate([*averaged(group, DISPARITY).values()]),
-            "disparity, last epoch": estimate([*at_end(group, DISPARITY).values()]),
+            "test error": some([*at_end(group, "test_error").values()]),
+            "disparity, first epochs": some([*early(group, DISPARITY).values()]),
+            "disparity, all epochs": some([*averaged(group, DISPARITY).values()]),
+            "disparity, last epoch": some([*at_end(group, DISPARITY).values()]),
         }
         for level, group in found.items()
     )
     tables = {key: Table(tuple(rows[0]), rows, key)} if rows else {}
-    return Built(tables=tables, figures=figures, numbers={name: value for name, value in numbers.items() if value})
+    return together(Built(tables=tables, figures=figures), numbered(numbers))
 
 
 def ends(runs: Runs, key: str, along: str, series: Mapping[float, Setting], *, normalize: bool = False) -> Built:
@@ -77,40 +76,35 @@ def ends(runs: Runs, key: str, along: str, series: Mapping[float, Setting], *, n
     loss = {x: at_end(group, "test_loss") for x, group in found.items()}
     name = "normalized disparity" if normalize else "disparity"
     numbers: Numbers = {}
-    if len(all_of) > 1:
-        numbers[f"{key}.rho.error"] = across([(disparity[x], error[x]) for x in all_of])
-        numbers[f"{key}.rho.loss"] = across([(disparity[x], loss[x]) for x in all_of])
-        numbers[f"{key}.trend.disparity"] = trend([(x, disparity[x]) for x in all_of])
-        numbers[f"{key}.trend.error"] = trend([(x, error[x]) for x in all_of])
+    numbers[f"{key}.rho.error"] = across([(disparity[x], error[x]) for x in all_of])
+    numbers[f"{key}.rho.loss"] = across([(disparity[x], loss[x]) for x in all_of])
+    numbers[f"{key}.trend.disparity"] = trend([disparity[x] for x in all_of])
+    numbers[f"{key}.trend.error"] = trend([error[x] for x in all_of])
     display = SeriesDisplay(along, error, disparity, ("test error", name))
     rows = tuple(
         {
             along: f"{x:g}",
-            "test error": estimate([*error[x].values()]),
-            "test loss": estimate([*loss[x].values()]),
-            name: estimate([*disparity[x].values()]),
-            "epochs": estimate([float(len(record.epochs)) for record in found[x].full]),
+            "test error": some([*error[x].values()]),
+            "test loss": some([*loss[x].values()]),
+            name: some([*disparity[x].values()]),
+            "epochs": some([float(len(record.epochs)) for record in found[x].full]),
         }
         for x in found
     )
     tables = {key: Table(tuple(rows[0]), rows, key)} if rows else {}
     figures = {key: display} if found else {}
-    return Built(tables=tables, figures=figures, numbers={name: value for name, value in numbers.items() if value})
+    return together(Built(tables=tables, figures=figures), numbered(numbers))
+
+
+def early(group: Group, name: str) -> dict[int, float]:
+    """The mean of a curve over the first epochs, for each seed."""
+    return averaged(group, name, last=EARLY)
 
 
 def disparity_at_end(group: Group, *, normalize: bool = False) -> dict[int, float]:
     """The last disparity of each seed; over the root of the number of parameters where networks differ in size."""
     divisor = math.sqrt(num_parameters(group.setting)) if normalize else 1.0
     return {seed: value / divisor for seed, value in at_end(group, DISPARITY).items()}
-
-
-def together(*parts: Built) -> Built:
-    """Several results as one."""
-    return Built(
-        {name: table for part in parts for name, table in part.tables.items()},
-        {name: figure for part in parts for name, figure in part.figures.items()},
-        {key: value for part in parts for key, value in part.numbers.items()},
-    )
 
 
 def shape_of(spec: RunSpec) -> tuple[tuple[int, int, int], int]:
@@ -126,8 +120,3 @@ def num_parameters(spec: RunSpec) -> int:
     """How many parameters the network of a spec has."""
     shape, classes = shape_of(spec)
     return sum(p.numel() for p in build(spec.model, shape, classes, scale=spec.scale).parameters())
-
-
-def _early(group: Group, name: str) -> dict[int, float]:
-    cut = [type(record)(record.spec, record.epochs[:EARLY], True) for record in group.full]
-    return averaged(Group(group.setting, tuple(cut), ()), name)

@@ -1,13 +1,30 @@
 """Table norm: how much the parameters grow."""
 
-from heldin.lab.curves import estimate
+from collections.abc import Iterator
+
+from heldin.lab.curves import curve_of, has, held
+from heldin.lab.grouping import Group
 from heldin.lab.models.building import build as build_model
 from heldin.lab.reproducing import ANY, Built, Item, Runs
-from heldin.lab.selection import Protocol, select
 from heldin.lab.spec import RunSpec
 from heldin.lab.tables import Table
+from heldin.lab.ways import Way
 from heldin.probing.randomness import own_randomness, seed_for
-from paper.making import group_of, stops
+from paper.making import (
+    MEAN_CURVE,
+    PER_RUN,
+    PROTOCOLS,
+    SEEN,
+    Row,
+    answers,
+    built_of,
+    group_of,
+    outcome,
+    silence,
+    some,
+    stops,
+    together,
+)
 from paper.series import shape_of
 from paper.settings import RIVALS_MNIST, RIVALS_MNIST_NOISY, VGG16, VGG16_NOISY, seconds_of
 
@@ -25,22 +42,31 @@ def initial_norm(spec: RunSpec) -> float:
 
 def build(runs: Runs) -> Built:
     """The norm where disparity says stop and at the end, over that of the initial weights."""
-    rows, numbers = [], {}
+    rows, parts = [], []
     for number, setting in SETTINGS.items():
-        group = group_of(runs, setting)
-        if group is None or not group.full:
-            continue
-        stop = {
-            choice.runs[0]: choice.epoch for choice in select(group, stops(setting, "")["gd"], Protocol.PER_RUN).choices
-        }
-        start = {record.id: initial_norm(record.spec) for record in group.full}
-        at_stop = [record.epochs[stop[record.id]]["parameter_norm"] / start[record.id] for record in group.full]
-        at_end = [record.epochs[-1]["parameter_norm"] / start[record.id] for record in group.full]
-        numbers[f"{number}.gd"] = {ANY: estimate(at_stop)}
-        numbers[f"{number}.end"] = {ANY: estimate(at_end)}
-        rows.append({"setting": setting.title, "at the stop": estimate(at_stop), "at the end": estimate(at_end)})
-    table = Table(("setting", "at the stop", "at the end"), tuple(rows), "Norm of the parameters over the initial one")
-    return Built(tables={"norm": table} if rows else {}, numbers=numbers)
+        group, way = group_of(runs, setting), stops(setting, "")["gd"]
+        if group is not None and answers(group, way):
+            found = built_of(_grown(group, number, way))
+            stop, end = (found.numbers.get(f"{number}.{what}", {}) for what in ("gd", "end"))
+            seen = {f"at the stop, {SEEN[protocol]}": stop.get(protocol) for protocol in (PER_RUN, MEAN_CURVE)}
+            rows.append({"setting": setting.title, **seen, "at the end": end.get(ANY)})
+            parts.append(found)
+    if not rows:
+        return Built()
+    table = Table(tuple(rows[0]), tuple(rows), "Norm of the parameters over the initial one")
+    return together(Built(tables={"norm": table}), *parts)
+
+
+def _grown(group: Group, number: str, way: Way) -> Iterator[Row]:
+    """How much norms have grown where disparity says stop, in runs that recorded it, and at the end of all runs."""
+    records = {record.id: record for record in group.full if has(record, "parameter_norm")}
+    start = {run: initial_norm(record.spec) for run, record in records.items()}
+    curves = {run: curve_of(record, "parameter_norm") for run, record in records.items()}
+    for protocol in PROTOCOLS:
+        stops = [(run, c.epoch) for c in outcome(group, way, protocol).choices for run in c.runs if run in records]
+        grown = [held(curves[run], epoch) / start[run] for run, epoch in stops]
+        yield f"{number}.gd", protocol, some(grown), silence(group, way, protocol)
+    yield f"{number}.end", ANY, some([held(curve, len(curve) - 1) / start[run] for run, curve in curves.items()]), ""
 
 
 ITEM = Item(

@@ -1,11 +1,14 @@
 """Table patience: the number of rises before stopping, from 1 to 25."""
 
-from heldin.lab.curves import Estimate
+from heldin.lab.grouping import Group
 from heldin.lab.reproducing import Built, Item, Runs
 from heldin.lab.tables import Table
+from heldin.lab.ways import Way
 from heldin.rules import NthRise
-from paper.making import MEAN_CURVE, PER_RUN, Numbers, group_of, stop_numbers, stops
-from paper.settings import LIMITED_MNIST, NOISY_MNIST, seconds_of
+from paper.differing import best_difference
+from paper.kfold import NAMES
+from paper.making import MEAN_CURVE, SEEN, group_of, stop_numbers, stops, together
+from paper.settings import LIMITED_MNIST, NOISY_MNIST, Setting, seconds_of
 
 PATIENCES = (1, 5, 10, 15, 20, 25)
 SETTINGS = (LIMITED_MNIST, NOISY_MNIST)
@@ -13,42 +16,37 @@ SETTINGS = (LIMITED_MNIST, NOISY_MNIST)
 
 def build(runs: Runs) -> Built:
     """The accuracy at each patience, and by how much the best of disparity is above the best of cross-validation."""
-    tables, numbers = {}, {}
+    parts = []
     for setting in SETTINGS:
         group = group_of(runs, setting)
         if group is None or not group.full:
             continue
-        rows = []
-        for patience in PATIENCES:
-            ways = stops(setting, runs.profile, NthRise(patience))
-            ways.pop("cv_plus", None)
-            named = {f"{name}.p{patience}": way for name, way in ways.items()}
-            found = stop_numbers(group, setting.key, named, ("accuracy",))
-            numbers.update(found)
-            row = {
-                name: found.get(f"{setting.key}.{name}.p{patience}.accuracy", {}).get(MEAN_CURVE)
+        by_patience = {patience: stops(setting, runs.profile, NthRise(patience)) for patience in PATIENCES}
+        ways = {name: {p: found[name] for p, found in by_patience.items()} for name in ("cv", "gd")}
+        found = _numbers(group, setting.key, ways)
+        both = {NAMES[name]: [*ways[name].values()] for name in ("gd", "cv")}
+        best = best_difference(group, f"{setting.key}.gd-cv.best", both, "accuracy")
+        parts += [Built(tables={setting.key: _table(setting, found)}), found, best]
+    return together(*parts)
+
+
+def _numbers(group: Group, key: str, ways: dict[str, dict[int, Way]]) -> Built:
+    keyed = {f"{key}.{name}.p{p}": way for name, found in ways.items() for p, way in found.items()}
+    return stop_numbers(group, keyed, ("accuracy",))
+
+
+def _table(setting: Setting, found: Built) -> Table:
+    rows = [
+        {
+            "patience": patience,
+            **{
+                NAMES[name]: found.numbers.get(f"{setting.key}.{name}.p{patience}.accuracy", {}).get(MEAN_CURVE)
                 for name in ("cv", "gd")
-            }
-            rows.append({"patience": patience, **row})
-        numbers.update(_best(setting.key, numbers))
-        tables[setting.key] = Table(("patience", "cv", "gd"), tuple(rows), f"{setting.title}: test accuracy, %")
-    return Built(tables=tables, numbers=numbers)
-
-
-def _best(key: str, numbers: Numbers) -> Numbers:
-    """By how much the best accuracy with disparity is above the best one with cross-validation."""
-    best = {}
-    for way in ("gd", "cv"):
-        found = [numbers.get(f"{key}.{way}.p{patience}.accuracy", {}) for patience in PATIENCES]
-        for protocol in (PER_RUN, MEAN_CURVE):
-            if all(protocol in each for each in found):
-                best[way, protocol] = max(each[protocol].mean for each in found)
-    ahead = {
-        protocol: Estimate(best["gd", protocol] - best["cv", protocol], None, len(PATIENCES))
-        for protocol in (PER_RUN, MEAN_CURVE)
-        if ("gd", protocol) in best and ("cv", protocol) in best
-    }
-    return {f"{key}.gd-cv.best": ahead} if ahead else {}
+            },
+        }
+        for patience in PATIENCES
+    ]
+    return Table(tuple(rows[0]), tuple(rows), f"{setting.title}: test accuracy, %, {SEEN[MEAN_CURVE]}")
 
 
 ITEM = Item(

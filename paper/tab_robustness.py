@@ -1,43 +1,34 @@
 """Table robustness: twenty stopping thresholds, limited data."""
 
-import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from heldin.lab.curves import Estimate
 from heldin.lab.reproducing import Built, Item, Runs
-from paper.making import MEAN_CURVE, PER_RUN, PRINTED, Numbers
-from paper.series import together
+from paper.differing import best_difference
+from paper.kfold import NAMES
+from paper.making import PROTOCOLS, Row, built_of, group_of, silence, together
 from paper.settings import LIMITED, LIMITED_CIFAR100, Setting, seconds_of
-from paper.thresholds import METRICS, NUM, over_twenty, twenty
+from paper.thresholds import outcomes, over_twenty, twenty
 
 
 def build(runs: Runs, settings: Sequence[Setting], *, each: Sequence[str] = ()) -> Built:
-    """Best, mean, std and worst over the thresholds, and the epochs they stop at."""
-    built = over_twenty(runs, settings, each=each)
-    numbers: Numbers = {}
+    """Best, mean, std and worst over the thresholds, the epochs they stop at, and who is ahead at its best one."""
+    parts = [over_twenty(runs, settings, each=each)]
     for setting in settings:
-        for name in ("gd", "cv"):
-            if f"{setting.key}.{name}.mean.loss" in built.numbers:
-                for protocol in (PER_RUN, MEAN_CURVE):
-                    for key, found in _ends(runs, setting, name, protocol).items():
-                        numbers.setdefault(f"{setting.key}.{name}.{key}", {})[protocol] = found
-    return together(built, Built(numbers=numbers))
+        group, ways = group_of(runs, setting), {NAMES[name]: twenty(runs, setting, name) for name in ("gd", "cv")}
+        parts += [built_of(_best_epoch(runs, setting, name)) for name in ("gd", "cv")]
+        if group is not None and all(ways.values()):
+            parts.append(best_difference(group, f"{setting.key}.gd-cv.best", ways, "accuracy"))
+    return together(*parts)
 
 
-def _ends(runs: Runs, setting: Setting, name: str, protocol: str) -> dict[str, Estimate]:
-    """The worst of each metric; the epochs of the thresholds that fire, and of the best one by accuracy."""
-    outcomes = twenty(runs, setting, name, protocol)
-    found = {}
-    for metric in METRICS:
-        recorded, printed = PRINTED[metric]
-        if recorded in outcomes[0].metrics:
-            values = [printed(outcome.metrics[recorded].mean) for outcome in outcomes]
-            found[f"worst.{metric}"] = Estimate(max(values) if metric == "loss" else min(values), None, NUM)
-    epochs = [outcome.epoch.mean for outcome in outcomes if outcome.num_fired == len(outcome.choices)]
-    for what, of in (("std", statistics.pstdev), ("first", min), ("last", max)):
-        found |= {f"{what}.epoch": Estimate(of(epochs), None, len(epochs))} if epochs else {}
-    best = min(outcomes, key=lambda outcome: outcome.metrics["test_error"].mean)
-    return found | {"best.epoch": Estimate(best.epoch.mean, None, NUM)}
+def _best_epoch(runs: Runs, setting: Setting, name: str) -> Iterator[Row]:
+    """The epoch of the threshold that is best by accuracy."""
+    group = group_of(runs, setting)
+    for protocol in PROTOCOLS:
+        found = outcomes(runs, setting, name, protocol)
+        if group is not None and found:
+            best = min(found, key=lambda outcome: outcome.metrics["test_error"].mean)
+            yield f"{setting.key}.{name}.best.epoch", protocol, best.epoch, silence(group, best.way, protocol)
 
 
 ITEM = Item(

@@ -1,11 +1,16 @@
 """Table RW (and RWmain): other signals as stopping criteria."""
 
-from heldin.lab.curves import Estimate, estimate
+from collections.abc import Iterator, Mapping
+
+from heldin.lab.curves import Estimate
+from heldin.lab.grouping import Group
 from heldin.lab.reproducing import Built, Item, Runs
 from heldin.lab.ways import Kind, Way
 from heldin.rules import Level, NthRise
-from paper.making import MEAN_CURVE, PER_RUN, Numbers, answers, difference, group_of, outcome, stop_numbers, stop_table
+from paper.differing import difference, epochs_apart
+from paper.making import PROTOCOLS, Row, built_of, group_of, stop_numbers, stop_table, together
 from paper.settings import RELATED, Setting, seconds_of
+from paper.words import WORDS
 
 SIGNALS = {
     "gd": "gradient_disparity",
@@ -28,52 +33,41 @@ def _ways(setting: Setting, profile: str) -> dict[str, Way]:
 
 def build(runs: Runs) -> Built:
     """The ways of each setting, how often each signal beats k-fold, and how far apart disparity and variance stop."""
-    tables, numbers = {}, {}
+    parts = []
     for setting in RELATED:
         group = group_of(runs, setting)
-        if group is None or not group.full:
-            continue
-        ways = _ways(setting, runs.profile)
-        tables[setting.key] = stop_table(setting, group, ways)
-        numbers.update(stop_numbers(group, setting.key, ways, ("error", "loss")))
-        for metric, kind in (("error", Kind.ORACLE_ERROR), ("loss", Kind.ORACLE_LOSS)):
-            numbers.update(_only(stop_numbers(group, setting.key, {"min": Way(kind)}, (metric,)), metric))
-            for name in ("gd", "var"):
-                ahead = difference(group, ways["kfold"], ways[name], metric)
-                numbers.update({f"{setting.key}.kfold-{name}.{metric}": ahead} if ahead else {})
-        apart = _between(group, ways["gd"], ways["var"], of=abs)
-        numbers.update({f"{setting.key}.gd-var.epoch": apart} if apart else {})
-        later = _between(group, Way(Kind.ORACLE_ERROR), Way(Kind.ORACLE_LOSS))
-        numbers[f"{setting.key}.min.error-loss.epoch"] = later
-    return Built(tables=tables, numbers=numbers | _won(numbers))
+        if group is not None and group.full:
+            ways = _ways(setting, runs.profile)
+            parts += [Built(tables={setting.key: stop_table(setting, group, ways)}), _stopped(group, setting.key, ways)]
+    found = together(*parts)
+    return together(found, built_of(_won(found)))
 
 
-def _only(numbers: dict, metric: str) -> dict:
-    return {key: value for key, value in numbers.items() if key.endswith(f".{metric}")}
+def _stopped(group: Group, key: str, ways: Mapping[str, Way]) -> Built:
+    """What each way gives, what the best epochs give, who is ahead of whom, and how far apart stops are."""
+    oracles = {"error": Way(Kind.ORACLE_ERROR), "loss": Way(Kind.ORACLE_LOSS)}
+    parts = [stop_numbers(group, {f"{key}.{name}": way for name, way in ways.items()}, tuple(oracles))]
+    for metric, oracle in oracles.items():
+        least = stop_numbers(group, {f"{key}.min": oracle}, (metric,)).numbers
+        parts.append(Built(numbers={name: found for name, found in least.items() if name.endswith(metric)}))
+        for one, other in (("kfold", "gd"), ("kfold", "var"), ("none", "gd")):
+            both = {WORDS[name]: ways[name] for name in (one, other)}
+            parts.append(difference(group, f"{key}.{one}-{other}.{metric}", both, metric))
+    signals = {WORDS[name]: ways[name] for name in ("gd", "var")}
+    parts.append(epochs_apart(group, f"{key}.gd-var.epoch", signals, of=abs))
+    return together(*parts, epochs_apart(group, f"{key}.min.error-loss.epoch", oracles))
 
 
-def _between(group, one: Way, other: Way, of=float) -> dict:
-    """How many epochs later one way stops than another one does."""
-    if not (answers(group, one) and answers(group, other)):
-        return {}
-    found = {}
-    for protocol in (PER_RUN, MEAN_CURVE):
-        mine, theirs = (outcome(group, way, protocol).choices for way in (one, other))
-        found[protocol] = estimate([float(of(a.epoch - b.epoch)) for a, b in zip(mine, theirs, strict=True)])
-    return found
-
-
-def _won(numbers: Numbers) -> Numbers:
+def _won(built: Built) -> Iterator[Row]:
     """In how many of eight comparisons (four settings, error and loss) a signal is no worse than k-fold.
 
     And by how many of them disparity and variance are ahead of the best of the others.
     """
-    found: Numbers = {}
-    for protocol in (PER_RUN, MEAN_CURVE):
+    for protocol in PROTOCOLS:
         won = {}
         for name in (*SIGNALS, "eb"):
             pairs = [
-                [numbers.get(f"{setting.key}.{way}.{metric}", {}).get(protocol) for way in (name, "kfold")]
+                [built.numbers.get(f"{setting.key}.{way}.{metric}", {}).get(protocol) for way in (name, "kfold")]
                 for setting in RELATED
                 for metric in ("error", "loss")
             ]
@@ -82,8 +76,14 @@ def _won(numbers: Numbers) -> Numbers:
         others = [num for name, num in won.items() if name not in ("gd", "var")]
         ahead = {f"{name}-others": won[name] - max(others) for name in ("gd", "var") if name in won and others}
         for name, num in (won | ahead).items():
-            found.setdefault(f"won.{name}", {})[protocol] = Estimate(float(num), None, 8)
-    return found
+            yield f"won.{name}", protocol, Estimate(float(num), None, 8), _never(built, name, protocol)
+
+
+def _never(built: Built, name: str, protocol: str) -> str:
+    """In how many settings a signal never says stop, and so wins and loses as no early stopping does."""
+    told = [built.remarks.get(f"{setting.key}.{name}.epoch", {}).get(protocol) for setting in RELATED]
+    num = told.count("never stopped")
+    return f"never stopped in {num} of {len(RELATED)} settings" if num else ""
 
 
 ITEM = Item(

@@ -2,77 +2,123 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 
 from heldin.lab.comparing import thresholds_table
-from heldin.lab.curves import Estimate, estimate
+from heldin.lab.curves import estimate
 from heldin.lab.reproducing import Built, Runs
 from heldin.lab.selection import Outcome
-from heldin.lab.sensitivity import over_thresholds, spread
+from heldin.lab.sensitivity import thresholds
 from heldin.lab.tables import Table
-from heldin.lab.ways import Way
-from paper.making import MEAN_CURVE, PER_RUN, PRINTED, Numbers, answers, group_of, stops
+from heldin.lab.ways import Way, rule_name
+from paper.correlating import mean_over
+from paper.kfold import METRICS, NAMES
+from paper.making import (
+    MEAN_CURVE,
+    PROTOCOLS,
+    SEEN,
+    Row,
+    answers,
+    built_of,
+    by_seed,
+    group_of,
+    mean_of,
+    outcome,
+    silence,
+    single,
+    stops,
+    together,
+)
 from paper.settings import Setting
 
-METRICS = ("loss", "accuracy", "top5")
-NUM = 20
 
-
-def over_twenty(runs: Runs, settings: Sequence[Setting], *, each: Sequence[str] = (), shown: bool = True) -> Built:
+def over_twenty(runs: Runs, settings: Sequence[Setting], *, each: Sequence[str] = ()) -> Built:
     """Best, mean and std over the thresholds for every setting; for those in `each` every threshold by itself too."""
-    tables, numbers = {}, {}
+    parts = []
     for setting in settings:
-        group = group_of(runs, setting)
-        for name, way in stops(setting, runs.profile).items():
-            if group is None or name == "cv_plus" or not answers(group, way):
+        for name in ("gd", "cv"):
+            listed = twenty(runs, setting, name)
+            group = group_of(runs, setting)
+            if not listed or group is None:
                 continue
-            table = thresholds_table(group, way) if shown else Table((), ())
-            tables[f"{setting.key}-{name}"] = Table(
-                table.columns, table.rows, f"{setting.title}: {way.title}", table.bold
-            )
-            numbers.update(_numbers(runs, setting, name, single=setting.key in each))
-    return Built(tables=tables, numbers=numbers)
+            table = thresholds_table(group, listed[0], protocol=MEAN_CURVE)
+            title = f"{setting.title}: {NAMES[name]}, {SEEN[MEAN_CURVE]}"
+            shown = Table(table.columns, table.rows, title, table.bold)
+            parts += [Built(tables={f"{setting.key}-{name}": shown}), built_of(_over(runs, setting, name))]
+            if setting.key in each:
+                parts.append(built_of(_single(runs, setting, name)))
+    return together(*parts)
+
+
+def twenty(runs: Runs, setting: Setting, name: str) -> list[Way]:
+    """Disparity ("gd") or k-fold ("cv") at each threshold; none where it is not run."""
+    group, way = group_of(runs, setting), stops(setting, runs.profile)[name]
+    return [replace(way, rule=rule) for rule in thresholds()] if group is not None and answers(group, way) else []
 
 
 @cache
-def twenty(runs: Runs, setting: Setting, name: str, protocol: str) -> list[Outcome]:
-    """The outcome of disparity ("gd") or of k-fold ("cv") at each threshold, none where it is not run."""
-    group, way = group_of(runs, setting), stops(setting, runs.profile)[name]
-    return over_thresholds(group, way, protocol=protocol) if group is not None and answers(group, way) else []
+def read_by_seed(runs: Runs, setting: Setting, name: str, protocol: str, metric: str) -> list[dict[int, float]]:
+    """What each threshold gives for each seed, as printed; nothing where it is not run, or not recorded."""
+    group = group_of(runs, setting)
+    found = [by_seed(group, way, protocol, metric) for way in twenty(runs, setting, name)] if group else []
+    return found if all(found) else []
 
 
-def _numbers(runs: Runs, setting: Setting, name: str, *, single: bool) -> Numbers:
-    key, found = f"{setting.key}.{name}", {}
-    for protocol in (PER_RUN, MEAN_CURVE):
-        outcomes = twenty(runs, setting, name, protocol)
+def outcomes(runs: Runs, setting: Setting, name: str, protocol: str) -> list[Outcome]:
+    """The outcome at each threshold."""
+    group = group_of(runs, setting)
+    return [outcome(group, way, protocol) for way in twenty(runs, setting, name)] if group else []
+
+
+def fired(found: Sequence[Outcome]) -> list[Outcome]:
+    """Those whose threshold fired in every run."""
+    return [each for each in found if each.num_fired == len(each.choices)]
+
+
+def silent(found: Sequence[Outcome]) -> str:
+    """How many thresholds did not fire, or not in every run; empty where all did."""
+    num, several = len(found) - len(fired(found)), any(len(each.choices) > 1 for each in found)
+    return f"{num} of {len(found)} thresholds did not fire{' in every run' if several else ''}" if num else ""
+
+
+def _over(runs: Runs, setting: Setting, name: str) -> Iterator[Row]:
+    """Best and worst, each read seed by seed at its threshold, mean and std, and the epochs of those that fire."""
+    key = f"{setting.key}.{name}"
+    for protocol in PROTOCOLS:
+        found = outcomes(runs, setting, name, protocol)
+        remark = silent(found)
         for metric in METRICS:
-            recorded, printed = PRINTED[metric]
-            if recorded not in outcomes[0].metrics:
+            values = read_by_seed(runs, setting, name, protocol, metric)
+            if not values:
                 continue
-            values = [printed(outcome.metrics[recorded].mean) for outcome in outcomes]
-            best = min(values) if metric == "loss" else max(values)
-            over = spread(outcomes, recorded)
-            deviation = over.std * (1.0 if metric == "loss" else 100.0)
-            for what, value in (("best", best), ("mean", printed(over.mean)), ("std", deviation)):
-                found.setdefault(f"{key}.{what}.{metric}", {})[protocol] = Estimate(value, None, NUM)
-            for outcome, value in zip(outcomes, values, strict=True) if single else ():
-                found.setdefault(f"{key}.{_name(outcome.way)}.{metric}", {})[protocol] = Estimate(
-                    value,
-                    outcome.metrics[recorded].std and outcome.metrics[recorded].std * (1 if metric == "loss" else 100),
-                    len(outcome.seeds),
-                )
-        epochs = [outcome.epoch.mean for outcome in outcomes if outcome.num_fired == len(outcome.choices)]
-        if epochs:
-            found.setdefault(f"{key}.mean.epoch", {})[protocol] = Estimate(estimate(epochs).mean, None, len(epochs))
-        for outcome in outcomes if single else ():
-            if outcome.num_fired == len(outcome.choices):
-                found.setdefault(f"{key}.{_name(outcome.way)}.epoch", {})[protocol] = outcome.epoch
-    return found
+            means = [mean_of([*each.values()]) for each in values]
+            low, high = (values[means.index(of(means))] for of in (min, max))
+            best, worst = (low, high) if metric == "loss" else (high, low)
+            yield f"{key}.best.{metric}", protocol, estimate([*best.values()]), remark
+            if metric == "loss":  # what the printed range begins with, which is not always what is printed as the best
+                yield f"{key}.lowest.{metric}", protocol, estimate([*low.values()]), remark
+            yield f"{key}.worst.{metric}", protocol, estimate([*worst.values()]), remark
+            yield f"{key}.mean.{metric}", protocol, estimate([*mean_over(values).values()]), remark
+            yield f"{key}.std.{metric}", protocol, single(statistics.pstdev(means)), remark
+        epochs = [each.epoch.mean for each in fired(found)]
+        for what, of in (("mean", mean_of), ("std", statistics.pstdev), ("first", min), ("last", max)):
+            yield f"{key}.{what}.epoch", protocol, single(of(epochs)) if epochs else None, remark
 
 
-def _name(way: Way) -> str:
-    """t1_5 for the 5th rise."""
-    from heldin.lab.ways import rule_name
-
-    return rule_name(way.rule).replace("(", "_").removesuffix(")")
+def _single(runs: Runs, setting: Setting, name: str) -> Iterator[Row]:
+    """Each threshold by itself, over the seeds; its epoch only where it fires in every run."""
+    group = group_of(runs, setting)
+    if group is None:
+        return
+    for number, way in enumerate(twenty(runs, setting, name)):
+        key = f"{setting.key}.{name}.{rule_name(way.rule).replace('(', '_').removesuffix(')')}"  # t1_5: the 5th rise
+        for protocol in PROTOCOLS:
+            remark, found = silence(group, way, protocol), outcome(group, way, protocol)
+            for metric in METRICS:
+                values = read_by_seed(runs, setting, name, protocol, metric)
+                if values:
+                    yield f"{key}.{metric}", protocol, estimate([*values[number].values()]), remark
+            yield f"{key}.epoch", protocol, found.epoch if not remark else None, remark

@@ -45,6 +45,25 @@ def test_finished_runs_can_be_kept_while_others_are_still_missing(reproduce, tmp
     assert len([*(tmp_path / "heldin-paper").rglob("done.json")]) == 1  # nothing was run
 
 
+def test_the_page_kept_with_the_code_is_that_of_the_laptop(reproduce, tiny_paper):
+    assert reproduce("all", "--keep").code == 0
+    page = (tiny_paper / "README.md").read_bytes()
+    answer = reproduce("all", "--keep", "--profile", "paper")
+    assert "2 runs are kept" in answer.err
+    assert (tiny_paper / "README.md").read_bytes() == page
+    assert [*(tiny_paper / "results" / "paper").iterdir()]
+    over = reproduce("tiny", "--from-records", "--out", tiny_paper.name)
+    assert over.code == 2
+    assert "a folder of its own" in over.err
+    assert (tiny_paper / "README.md").read_bytes() == page
+
+
+def test_runs_cannot_be_kept_of_a_store_that_is_none(reproduce):
+    answer = reproduce("all", "--keep", "--from-records", "--store", "typo")
+    assert answer.code != 0
+    assert "no runs to keep in typo" in answer.err
+
+
 def test_the_paper_profile_runs_an_epoch_and_resumes(reproduce, tmp_path):
     assert reproduce("tiny", "--profile", "paper").code == 0
     files = {path: path.read_bytes() for path in (tmp_path / "heldin-paper").rglob("epochs.jsonl")}

@@ -56,6 +56,8 @@ def test_the_reading_of_all_is_the_mean_over_all_their_batches():
         ([math.inf, -math.inf], math.nan),
         ([math.inf, 1.0], math.nan),
         ([1e16, 1.0, -1e16], 1 / 3),
+        ([1e308, 1e308], 1e308),
+        ([0.1, 0.1, 0.1], 0.1),
     ],
     ids=str,
 )

@@ -30,7 +30,30 @@ def invented(spec):
 
 
 @pytest.fixture(scope="session")
+def runs_for():
+    """Runs of a profile for one item."""
+    return lambda item, profile: Runs(profile, [invented(spec) for spec in dict.fromkeys(item.specs(profile))])
+
+
+@pytest.fixture(scope="session")
 def runs():
     specs = dict.fromkeys(spec for item in ITEMS for spec in item.specs("laptop"))
     units = {spec.id: UnitSeconds(0.1, 0.01, 0.001, 0.03) for spec in specs if spec.fold is None}
     return Runs("laptop", [invented(spec) for spec in specs], units)
+
+
+@pytest.fixture
+def written():
+    """A run with the curves that are given, by name; those of a signal where the spec measures it."""
+
+    def written(spec, **curves):
+        num = max(map(len, curves.values()))
+        told = {"train_loss": [1.0] * num, "test_loss": [1.0] * num, "test_error": [0.5] * num} | curves
+        epochs = []
+        for epoch in range(num):
+            line = {name: values[epoch] for name, values in told.items()}
+            signals = {name: line.pop(name) for name in spec.signals if name in line}
+            epochs.append({"epoch": epoch, **line, "signals": signals})
+        return RunRecord(spec, tuple(epochs), True)
+
+    return written

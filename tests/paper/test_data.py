@@ -30,3 +30,23 @@ def test_only_what_is_asked_for_is_cut(tmp_path, small_cifar):
     folder = data.prepared(tmp_path / "data", small_cifar, ["mnist5k", data.CIFAR100])
     assert (folder / "cifar100-2k.npz").exists()
     assert not (folder / "cifar10-2k.npz").exists()
+
+
+def test_another_data_root_is_linked_anew(tmp_path, small_cifar):
+    other = tmp_path / "other"
+    other.mkdir()
+    for root in (small_cifar, other):
+        (root / "mnist5k.npz").write_text(root.name)
+    folder = data.prepared(tmp_path / "data", small_cifar, [])
+    (folder / "own.npz").write_text("own")
+    (other / "own.npz").write_text("other")
+    data.prepared(folder, other, [])
+    assert (folder / "mnist5k.npz").read_text() == "other"
+    assert (folder / "own.npz").read_text() == "own"  # a file of the folder itself is none of its links
+
+
+def test_a_link_to_a_root_that_is_gone_is_made_anew(tmp_path, small_cifar):
+    folder = data.prepared(tmp_path / "data", small_cifar, [])
+    moved = small_cifar.rename(tmp_path / "moved")
+    data.prepared(folder, moved, [])
+    assert (folder / "cifar10.npz").resolve() == moved / "cifar10.npz"

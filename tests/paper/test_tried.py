@@ -1,7 +1,7 @@
 """What else was tried: the tables hold what the records say."""
 
 import pytest
-from paper.making import PER_RUN, by_seed, group_of
+from paper.making import MEAN_CURVE, PER_RUN, PROTOCOLS, SEEN, answers, by_seed, group_of, outcome
 from paper.settings import LIMITED_MNIST, SEVEN
 
 from heldin.lab.reproducing import Runs
@@ -42,3 +42,29 @@ def test_what_the_records_do_not_answer_stays_open(runs):
     full = Runs("laptop", [record for record in runs.records if record.spec in {*LIMITED_MNIST.full("laptop")}])
     (row,) = (row for row in tried.build(full).tables["loss"].rows if row["way"] == tried.KFOLD)
     assert row == {"way": tried.KFOLD, LIMITED_MNIST.title: None}
+
+
+def test_both_protocols_have_a_table_that_says_which(runs):
+    titles = {name: table.title for name, table in tried.build(runs).tables.items()}
+    assert {*titles} == {"accuracy", "loss", "accuracy-mean-curve", "loss-mean-curve"}
+    for name, title in titles.items():
+        assert title.endswith(SEEN[MEAN_CURVE if name.endswith("mean-curve") else PER_RUN])
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_who_stopped_and_who_is_ahead_of_no_early_stopping_is_told(runs, protocol):
+    table = tried.build(runs).tables["loss" if protocol == PER_RUN else "loss-mean-curve"]
+    for name, row in rows_of(table).items():
+        found, ahead = [], []
+        for setting in SEVEN:
+            group, ways = group_of(runs, setting), tried.ways(setting.folds["laptop"], tried.Kind.ORACLE_LOSS)
+            found.append(outcome(group, ways[name], protocol))
+            mine, theirs = (by_seed(group, ways[way], protocol, "loss") for way in (name, tried.NEVER))
+            ahead.append(sum(mine.values()) < sum(theirs.values()))
+            assert answers(group, ways[name])
+        if name in (tried.NEVER, tried.BEST):
+            assert row.keys().isdisjoint({"stopped", "ahead of no early stopping"})
+        else:
+            assert row["stopped"] == f"{sum(o.num_fired for o in found)} of {21 if protocol == PER_RUN else 7}"
+            assert row["ahead of no early stopping"] == f"{sum(ahead)} of 7"
+    assert "a rule that never fires is *no early stopping*" in tried.ITEM.differs

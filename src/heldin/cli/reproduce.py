@@ -16,8 +16,9 @@ from heldin.cli.records import require_store
 from heldin.errors import ArgumentError, require_choice, require_integer
 
 if TYPE_CHECKING:
-    from heldin.lab.reproducing.items import Item
+    from heldin.lab.reproducing.items import Item, Runs
     from heldin.lab.reproducing.paper import Paper
+    from heldin.lab.reproducing.verdicts import Judged
 
 EXAMPLE = (
     "Examples:\n\nheldin reproduce tab:kfoldl --from-records\n\nheldin reproduce all --from-records --out again\n\n"
@@ -43,7 +44,7 @@ def command(
         bool,
         typer.Option(
             "--keep",
-            help="Keep the store's finished runs in the paper's results/; make its page anew.",
+            help="Keep the store's finished runs in the paper's results/; make its page (of the laptop) anew.",
         ),
     ] = False,
     listed: Annotated[bool, typer.Option("--list", help="Say what would be run, and how long it takes.")] = False,
@@ -69,6 +70,8 @@ def command(
     items = chosen(declared.items, labels)
     if keep and (len(items) < len(declared.items) or out is not None):
         raise ArgumentError("--keep is for all items, and writes to the paper's folder: heldin reproduce all --keep.")
+    if out is not None and out.resolve() == declared.folder:
+        raise ArgumentError(f"--out should be a folder of its own. Found {out}, where the paper's own page is kept.")
     if listed:
         rows = plan(declared, items, profile, store)
         show_rows(rows, rows[0])
@@ -77,34 +80,53 @@ def command(
         require_store(store)
         with going_on(shlex.join(["heldin", *sys.argv[1:]])):
             run_missing(declared, items, profile, store, jobs=jobs, data_root=data, quiet=quiet)
-    new = store if keep or not from_records else None
-    _show(declared, items, profile, new, declared.folder if keep else out, keep=keep)
+    if keep:
+        note(f"{_keep(declared, profile, store)} runs are kept in {declared.results(profile)}.")
+    _show(declared, items, profile, None if from_records else store, out, keep=keep)
+
+
+def _keep(paper: Paper, profile: str, store: Path) -> int:
+    from heldin.lab.reproducing.running import keep
+
+    with writing(paper.folder, "--paper"):
+        return keep(paper, profile, store)
 
 
 def _show(
     paper: Paper, items: Sequence[Item], profile: str, store: Path | None, out: Path | None, *, keep: bool
 ) -> None:
     """Build the items, write what is to be written, print the verdicts."""
-    from heldin.lab.reproducing import running
     from heldin.lab.reproducing.building import build
     from heldin.lab.reproducing.questions import answers
+    from heldin.lab.reproducing.running import gathered
     from heldin.lab.reproducing.verdicts import summary
-    from heldin.lab.reproducing.writing import write
 
-    if keep and store is not None:
-        note(f"{running.keep(paper, profile, store)} runs are kept in {paper.results(profile)}.")
-    runs = running.gathered(paper, items, profile, store)
+    runs = gathered(paper, items, profile, store)
     found = paper.judged(build(items, runs))
-    if out is not None:
-        with writing(out):
-            write(paper, found, runs, out, page=not keep)
+    place = _written(paper, found, runs, out, keep=keep)
     if len(items) == len(paper.items) > 1:
         show_tables([table for table in (summary(found), answers(paper.questions, found)) if table.rows])
     else:
         show_tables([each.table() for each in found])
     wanted = len({spec.id for item in items for spec in item.specs(profile)})
     note(f"From {len(runs.records)} of {wanted} runs of the profile {profile}.")
-    if out is not None:
-        note(f"The page, the tables and the figures are in {out}.")
+    if place is not None:
+        note(f"The page, the tables and the figures are in {place}.")
     elif len(items) == len(paper.items):
         note("--out DIR writes the page with every number, the tables and the figures.")
+
+
+def _written(paper: Paper, found: Sequence[Judged], runs: Runs, out: Path | None, *, keep: bool) -> Path | None:
+    """Write the page where it is asked for; the one kept with the code is that of the laptop."""
+    from heldin.lab.reproducing.paper import LAPTOP
+    from heldin.lab.reproducing.writing import write, write_kept
+
+    if out is not None:
+        with writing(out):
+            write(paper, found, runs, out)
+        return out
+    if keep and runs.profile == LAPTOP:
+        with writing(paper.folder, "--paper"):
+            write_kept(paper, found, runs)
+        return paper.folder
+    return None

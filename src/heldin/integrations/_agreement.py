@@ -8,6 +8,7 @@ bit. What goes wrong on one rank is raised on all of them: nobody is left waitin
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
@@ -91,4 +92,4 @@ def _mean_value(values: list[float | None]) -> float | None:
         return None
     if not all(map(math.isfinite, known)):
         return math.nan
-    return math.fsum(known) / len(known)
+    return statistics.mean(known)  # exact, so that equal values keep theirs and huge ones do not overflow

@@ -17,7 +17,9 @@ YES, SAME, NO, NONE = Verdict.REPRODUCED, Verdict.SAME_DIRECTION, Verdict.NOT_RE
     [
         ({"value": 4.0, "std": 0.5}, (4.9, None), None, YES),  # within 2 standard deviations
         ({"value": 4.0, "std": 0.5}, (5.1, None), None, NO),
-        ({"value": 4.0, "std": 0.3}, (4.9, 0.4), None, YES),  # the paper's and ours together
+        ({"value": 4.0, "std": 0.3}, (4.9, 9.0), None, NO),  # ours does not widen it
+        ({"value": 4.0}, (4.39, 9.0), None, YES),  # without a spread, a tenth of the value
+        ({"value": -4.0}, (-4.41, 9.0), None, NO),
         ({"value": 4.0, "tolerance": 0.1}, (4.09, 3.0), None, YES),
         ({"value": 4.0, "tolerance": 0.1}, (4.2, 3.0), None, NO),
         ({"value": 0.9, "reference": 0.0, "tolerance": 0.1}, (0.5, None), None, SAME),
@@ -26,11 +28,18 @@ YES, SAME, NO, NONE = Verdict.REPRODUCED, Verdict.SAME_DIRECTION, Verdict.NOT_RE
         ({"value": 4.0, "std": 0.1, "against": "other"}, (4.0, None), 9.0, YES),
         ({"value": 4.0, "std": 0.1, "against": "other"}, (4.0, None), 3.0, NO),  # near, but on the other side
         ({"value": 4.0, "std": 0.1, "against": "other"}, (9.0, None), None, NONE),  # nothing to compare with
+        ({"value": 4.0, "std": 0.1, "against": "other"}, (4.0, None), None, NONE),  # however near
+        ({"value": 4.0, "std": 0.1, "against": "other"}, (4.0, None), math.nan, NONE),
+        ({"value": 4.0, "against": "other", "reference": 0.0}, (1.0, None), 9.0, SAME),  # on the side of both
+        ({"value": 4.0, "against": "other", "reference": 0.0}, (-1.0, None), 9.0, NO),
+        ({"value": 4.0, "against": "other", "reference": 0.0}, (4.0, None), 3.0, NO),
         ({"value": 5.0, "std": 0.1, "against": "other"}, (4.0, None), 4.0, SAME),  # equal in the paper, and equal here
         ({"value": 1.0, "statement": True}, (0.5, 0.3), None, YES),
         ({"value": 1.0, "statement": True}, (0.1, 0.6), None, SAME),  # within its standard error
         ({"value": 1.0, "statement": True}, (-0.5, 0.1), None, NO),
-        ({"value": -2.0, "statement": True}, (-0.5, None), None, YES),
+        ({"value": -2.0, "statement": True}, (-0.5, 0.1), None, YES),
+        ({"value": -2.0, "statement": True}, (-0.5, None), None, SAME),  # no spread to tell by
+        ({"value": -2.0, "statement": True}, (-0.5, math.nan), None, SAME),
         ({"value": 1.0, "statement": True}, (0.0, 0.0), None, NO),
         ({"value": 4.0}, (math.nan, None), None, NONE),
         ({"value": 4.0}, None, None, NONE),
@@ -63,6 +72,7 @@ def test_a_number_under_one_protocol_is_not_taken_for_the_other():
     [
         ('["tab:x"]\nnumbers = [{ key = "a", value = 1 }, { key = "a", value = 2 }]', "twice"),
         ('["tab:x"]\nnumbers = [{ key = "a", value = 1, spread = 2 }]', "spread"),
+        ('["tab:x"]\ntolerence = 1\nnumbers = [{ key = "a", value = 1 }]', "tolerence"),
     ],
 )
 def test_claims_that_cannot_be_are_refused(text, word, tmp_path):

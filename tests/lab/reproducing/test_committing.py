@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from heldin.errors import ArgumentError
+from heldin.errors import DamagedRunError
 from heldin.lab.costs import UnitSeconds
 from heldin.lab.reproducing.committing import read_records, write_records
 from heldin.lab.spec import RunSpec
@@ -26,5 +26,15 @@ def test_records_are_read_as_they_were_written(tmp_path):
     assert not read_records(tmp_path / "nowhere", "laptop").records
     file = next(tmp_path.glob("*.jsonl"))
     file.write_text(file.read_text().replace('"seed":1', '"seed":2'))
-    with pytest.raises(ArgumentError, match="another id"):
+    with pytest.raises(DamagedRunError, match="its spec another one"):
         read_records(tmp_path, "laptop")
+
+
+def test_a_line_that_was_cut_off_is_named(tmp_path):
+    spec = RunSpec(dataset="digits", epochs=2)
+    (file,) = write_records(tmp_path, [RunRecord(spec, ({"epoch": 0},), True)], {})
+    whole = file.read_text()
+    for cut in (whole[:40], '{"id": 1}\n', "3\n"):
+        file.write_text(whole + cut)
+        with pytest.raises(DamagedRunError, match=rf"Line 2 of .*{file.name} is no record of a run: .*git checkout"):
+            read_records(tmp_path, "laptop")

@@ -29,7 +29,7 @@ def test_yes_is_a_sign_in_the_paper_as_here():
     assert row == {
         "question": "Is it lower?",
         "paper": "4 of 5",
-        "per run": "3 of 4 (2 clearly)",
+        "per run": "3 of 4 (2 clearly, 1 clearly not)",
         "mean curve": "4 of 4 (4 clearly)",
         "items": "tab:x",
     }
@@ -53,6 +53,17 @@ def test_a_single_run_is_never_clear():
     found = one(Claim("tab:x", "key", 1.0, statement=True), key={ANY: Estimate(3.0, None, 1)})
     (row,) = answers([Question("So?", ("*",), yes=1)], [found]).rows
     assert row["per run"] == "1 of 1 (0 clearly)"
+
+
+def test_a_number_without_a_spread_is_never_clear():
+    found = one(Claim("tab:x", "key", 1.0, statement=True), key={ANY: Estimate(3.0, None, 5)})
+    (row,) = answers([Question("So?", ("*",), yes=1)], [found]).rows
+    assert row["per run"] == "1 of 1 (0 clearly)"
+
+
+def test_a_sign_is_asked_of_statements_alone():
+    with pytest.raises(ArgumentError, match=r"tab:x/key, a number"):
+        answers([Question("So?", ("*",), yes=1)], [one(Claim("tab:x", "key", 1.0))])
 
 
 def test_questions_are_read_and_misspelt_ones_refused(tmp_path):

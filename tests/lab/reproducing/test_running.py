@@ -1,5 +1,8 @@
 """What is missing is run, once; what is kept with the code or in the store is not."""
 
+import pytest
+
+from heldin.errors import StoreError
 from heldin.lab.reproducing.running import gathered, keep, missing, plan, run_missing
 from heldin.lab.store import Store
 
@@ -21,8 +24,14 @@ def test_what_is_kept_with_the_code_is_not_run_again(paper, items, store, tmp_pa
     assert [record.epochs for record in after.records] == [record.epochs for record in before.records]
     assert after.units == before.units
     files = {path: path.read_bytes() for path in paper.results("laptop").iterdir()}
+    (elsewhere / "runs").mkdir(parents=True)
     assert keep(paper, "laptop", elsewhere) == 2  # nothing kept is lost
     assert {path: path.read_bytes() for path in paper.results("laptop").iterdir()} == files
+
+
+def test_a_store_that_is_none_has_nothing_to_keep(paper, tmp_path):
+    with pytest.raises(StoreError, match=r"no runs to keep in .*typo"):
+        keep(paper, "laptop", tmp_path / "typo")
 
 
 def test_a_run_that_was_cut_off_is_gone_on_with(paper, items, store):

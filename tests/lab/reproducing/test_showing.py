@@ -12,6 +12,7 @@ def test_the_page_shows_all_of_it_and_needs_nothing_else(paper, found, runs, tmp
     text = page_of(paper, found, runs, tmp_path)
     assert "<h1>A tiny paper</h1>" in text
     assert "Of the profile laptop: 2 runs." in text
+    assert "<p>How it was made: items.py.</p>" in text
     assert text.count("data:image/png;base64,") == 2
     assert 'href="#tab-tiny"' in text
     assert 'id="tab-tiny"' in text

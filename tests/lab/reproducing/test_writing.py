@@ -1,7 +1,7 @@
 """All that is made of records, as files: the same bytes each time."""
 
 from heldin.lab.reproducing.building import build
-from heldin.lab.reproducing.writing import write
+from heldin.lab.reproducing.writing import write, write_kept
 
 
 def contents(folder):
@@ -29,7 +29,14 @@ def test_everything_is_written_and_is_the_same_each_time(paper, items, runs, fou
     assert contents(tmp_path / "two") == files
 
 
-def test_the_page_can_be_left_out(paper, runs, found, tmp_path):
-    write(paper, found, runs, tmp_path, page=False)
-    assert not (tmp_path / "report.html").exists()
-    assert (tmp_path / "README.md").exists()
+def test_what_is_kept_with_the_code_has_no_page_and_nothing_stale(paper, runs, found):
+    stale = [paper.folder / "tables/tab-tiny/before.md", paper.folder / "figures/tab-gone/curves.png"]
+    for path in stale:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("made by a declaration that is gone")
+    write_kept(paper, found, runs)
+    assert (paper.folder / "README.md").exists()
+    assert (paper.folder / "tables/tab-tiny/errors.md").exists()
+    assert (paper.folder / "claims.toml").exists()
+    assert not (paper.folder / "report.html").exists()
+    assert not any(path.exists() for path in stale)

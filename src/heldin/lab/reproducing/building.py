@@ -8,6 +8,9 @@ from pathlib import Path
 
 from heldin.lab.reproducing.items import Built, Item, Runs
 
+TABLES, FIGURES = "tables", "figures"
+"""The folders they go to."""
+
 
 def build(items: Sequence[Item], runs: Runs) -> dict[str, Built]:
     """What every item makes of the records."""
@@ -19,8 +22,8 @@ def write_all(built: Mapping[str, Built], folder: Path) -> list[Path]:
     written: list[Path] = []
     for label, found in built.items():
         written += [
-            *_tables(found, folder / "tables" / named(label)),
-            *_figures(found, folder / "figures" / named(label), label),
+            *_tables(found, folder / TABLES / named(label)),
+            *_figures(found, folder / FIGURES / named(label), label),
         ]
     return written
 

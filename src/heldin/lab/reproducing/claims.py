@@ -42,8 +42,9 @@ class Claim:
         text: what the number is, in words; a statement where it is one.
         where: where it stands in the paper.
         against: the key of the number it is compared with, in the paper as here.
-        reference: or a fixed number it is compared with (0 for a correlation).
-        tolerance: how far ours may be from `value`; without it 2 standard deviations, the paper's and ours together.
+        reference: a fixed number it is compared with (0 for a correlation).
+        tolerance: how far ours may be from `value`; without it 2 of the paper's standard deviations, and without these
+            a tenth of the value.
         statement: `value` is a difference, and what is claimed is its sign.
     """
 
@@ -67,13 +68,13 @@ def claims_from_toml(path: Path) -> list[Claim]:
     """The claims of a TOML file: a table for each item, a line for each number."""
     known = {part.name for part in fields(Claim)} - {"item"}
     found = []
-    for item, content in tomllib.loads(path.read_text()).items():
-        shared = {name: value for name, value in content.items() if name in known}
-        for line in content.get("numbers", []):
+    for item, content in tomllib.loads(path.read_text(encoding="utf-8")).items():
+        lines = content.pop("numbers", [])
+        for line in (content, *lines):
             unknown = {*line} - known
             if unknown:
                 raise ArgumentError(f"A claim has {', '.join(sorted(known))}. Found {sorted(unknown)} in {item!r}.")
-            found.append(Claim(item=item, **{**shared, **line}))
+        found += [Claim(item=item, **{**content, **line}) for line in lines]
     keys = [(claim.item, claim.key) for claim in found]
     twice = next((key for key in keys if keys.count(key) > 1), None)
     if twice is not None:
@@ -87,41 +88,44 @@ def judge(claim: Claim, numbers: Measured, claims: Mapping[str, Claim], protocol
     `not run`: we have no number, or none to compare it with. `reproduced`: ours is as near to the paper's as
     `tolerance` says, and lies on the same side of what it is compared with. `same direction`: it only lies on the same
     side. `not reproduced`: neither. A statement is reproduced where ours has the sign claimed and is larger than its
-    standard error, and has the same direction where it only has the sign; a number made of many (thresholds, settings)
-    that has no spread of its own needs the sign alone.
+    standard error, and has the same direction where it only has the sign, or no spread to tell.
     """
     ours = number_of(numbers, claim.key, protocol)
-    if ours is None or not math.isfinite(ours.mean):
+    if ours is None:
         return Verdict.NOT_RUN
     if claim.statement:
         if ours.mean * claim.value <= 0.0:
             return Verdict.NOT_REPRODUCED
-        error = (ours.std or 0.0) / math.sqrt(ours.num)
-        return Verdict.REPRODUCED if ours.num > 1 and abs(ours.mean) > error else Verdict.SAME_DIRECTION
-    near = abs(ours.mean - claim.value) <= _tolerance(claim, ours)
-    there, here = claim.reference, claim.reference
+        return Verdict.REPRODUCED if is_clear(ours) else Verdict.SAME_DIRECTION
+    sides = [] if claim.reference is None else [(claim.reference, claim.reference)]
     if claim.against is not None:
         other = number_of(numbers, claim.against, protocol)
         if other is None or claim.against not in claims:
-            return Verdict.REPRODUCED if near else Verdict.NOT_RUN
-        there, here = claims[claim.against].value, other.mean
-    if there is None or here is None:
-        return Verdict.REPRODUCED if near else Verdict.NOT_REPRODUCED
-    if _side(claim.value - there) != _side(ours.mean - here):
+            return Verdict.NOT_RUN
+        sides.append((claims[claim.against].value, other.mean))
+    if any(_side(claim.value - there) != _side(ours.mean - here) for there, here in sides):
         return Verdict.NOT_REPRODUCED
-    return Verdict.REPRODUCED if near else Verdict.SAME_DIRECTION
+    if abs(ours.mean - claim.value) <= _tolerance(claim):
+        return Verdict.REPRODUCED
+    return Verdict.SAME_DIRECTION if sides else Verdict.NOT_REPRODUCED
+
+
+def is_clear(number: Estimate) -> bool:
+    """Whether a difference is larger than its standard error; one without a spread never is."""
+    return number.std is not None and abs(number.mean) > number.std / math.sqrt(number.num)
 
 
 def number_of(numbers: Measured, key: str, protocol: str) -> Estimate | None:
-    """Our number for a key: under this protocol, or the one that needs none."""
+    """Our number for a key: under this protocol, or the one that needs none; None where there is no finite one."""
     found = numbers.get(key, {})
-    return found.get(protocol, found.get(ANY))
+    number = found.get(protocol, found.get(ANY))
+    return number if number is not None and math.isfinite(number.mean) else None
 
 
-def _tolerance(claim: Claim, ours: Estimate) -> float:
+def _tolerance(claim: Claim) -> float:
     if claim.tolerance is not None:
         return claim.tolerance
-    return 2.0 * math.hypot(claim.std or 0.0, ours.std or 0.0)
+    return 2.0 * claim.std if claim.std is not None else 0.1 * abs(claim.value)
 
 
 def _side(difference: float) -> int:

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
-from heldin.errors import ArgumentError
+from heldin.errors import ArgumentError, DamagedRunError
 from heldin.lab.costs import UnitSeconds, unit_seconds
+from heldin.lab.disk import replace
 from heldin.lab.grouping import setting_of
 from heldin.lab.reproducing.items import Runs
 from heldin.lab.spec import RunSpec, spec_from
@@ -37,7 +38,8 @@ def write_records(folder: Path, records: Iterable[RunRecord], units: Mapping[str
         files.setdefault(name, []).append(record)
     folder.mkdir(parents=True, exist_ok=True)
     for name, some in files.items():
-        (folder / name).write_text("".join(_line(record, units.get(record.id)) + "\n" for record in some))
+        text = "".join(_line(record, units.get(record.id)) + "\n" for record in some)
+        replace(folder / name, lambda place, text=text: place.write_text(text, encoding="utf-8"))  # type: ignore[misc]
     return [folder / name for name in files]
 
 
@@ -55,12 +57,24 @@ def read_records(folder: Path, profile: str) -> Runs:
     """What `write_records` wrote; nothing where there is no such folder."""
     records, units = [], {}
     for path in sorted(folder.glob("*.jsonl")):
-        for line in path.read_text().splitlines():
-            content = understood(json.loads(line))
-            record = RunRecord(spec_from(content["spec"]), tuple(content["epochs"]), True)
-            if record.id != content["id"]:
-                raise ArgumentError(f"{path} holds the record {content['id']} of a spec with another id, {record.id}.")
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+            try:
+                record, seconds = _read(line)
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                raise DamagedRunError(
+                    f"Line {number} of {path} is no record of a run: {error or type(error).__name__}. "
+                    "Put the file back as it was kept (git checkout), or keep the runs again."
+                ) from error
             records.append(record)
-            if content["unit_seconds"] is not None:
-                units[record.id] = UnitSeconds(**content["unit_seconds"])
+            if seconds is not None:
+                units[record.id] = seconds
     return Runs(profile, records, units)
+
+
+def _read(line: str) -> tuple[RunRecord, UnitSeconds | None]:
+    content = understood(json.loads(line))
+    record = RunRecord(spec_from(content["spec"]), tuple(content["epochs"]), True)
+    if record.id != content["id"]:
+        raise ArgumentError(f"it has the id {content['id']}, and its spec another one, {record.id}")
+    seconds = content["unit_seconds"]
+    return record, None if seconds is None else UnitSeconds(**seconds)

@@ -24,11 +24,13 @@ class Built:
         tables: by name.
         figures: displays, by name: `.frame()` and `.plot(ax)`.
         numbers: ours, for the claims.
+        remarks: key -> protocol -> a few words beside our number, or in place of one that is missing.
     """
 
     tables: Mapping[str, Table] = field(default_factory=dict)
     figures: Mapping[str, Any] = field(default_factory=dict)
     numbers: Measured = field(default_factory=dict)
+    remarks: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +70,7 @@ class Item:
         differs: how the laptop profile differs from the paper, beside what all settings share.
         seconds: profile's spec -> how long the run takes on one core, as estimated.
         lacking: what keeps it from being run in full; empty where nothing does.
+        found: what to make of its numbers, in words, where most of what the paper says is not reproduced.
         also: other labels under which the paper shows the same.
         inline: whether its tables stand on the page itself, not behind a link.
     """
@@ -80,6 +83,7 @@ class Item:
     differs: str = ""
     seconds: Callable[[RunSpec], float] | None = None
     lacking: str = ""
+    found: str = ""
     also: tuple[str, ...] = ()
     inline: bool = False
 

@@ -24,7 +24,7 @@ from heldin.lab.reproducing.items import Built, Item, Runs
 from heldin.lab.reproducing.questions import Question, questions_from_toml
 from heldin.lab.reproducing.verdicts import Judged
 
-PROFILES = ("laptop", "paper")
+LAPTOP, AS_PRINTED = PROFILES = ("laptop", "paper")
 
 Prepared = Callable[[Path, "Path | str | None", Iterable[str]], "Path | str | None"]
 """A folder to put things into, the data root, names of datasets -> the data root to use."""

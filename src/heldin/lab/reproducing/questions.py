@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
@@ -15,7 +15,7 @@ else:
     import tomli as tomllib
 
 from heldin.errors import ArgumentError
-from heldin.lab.reproducing.claims import ANY, Claim, Verdict, number_of
+from heldin.lab.reproducing.claims import ANY, Claim, Verdict, is_clear, number_of
 from heldin.lab.reproducing.verdicts import MEAN_CURVE, PER_RUN, Judged
 from heldin.lab.tables import Table
 
@@ -37,13 +37,20 @@ class Question:
     yes: int = 0
 
     def among(self, found: Sequence[Judged]) -> list[tuple[Judged, Claim]]:
-        """The claims on it."""
-        return [
+        """The claims on it; where a sign says yes, statements."""
+        asked = [
             (each, claim)
             for each in found
             for claim in each.claims
             if any(fnmatchcase(f"{claim.item}/{claim.key}", pattern) for pattern in self.claims)
         ]
+        other = next((claim for _, claim in asked if self.yes and not claim.statement), None)
+        if other is not None:
+            raise ArgumentError(
+                f"{self.text!r} is answered by a sign, so by statements. Found {other.item}/{other.key}, a number. "
+                "Narrow the patterns of the question."
+            )
+        return asked
 
 
 def questions_from_toml(path: Path) -> list[Question]:
@@ -52,7 +59,7 @@ def questions_from_toml(path: Path) -> list[Question]:
         return []
     known = {part.name for part in fields(Question)}
     found = []
-    for content in tomllib.loads(path.read_text()).get("question", []):
+    for content in tomllib.loads(path.read_text(encoding="utf-8")).get("question", []):
         if {*content} - known:
             raise ArgumentError(f"A question has {', '.join(sorted(known))}. Found {sorted({*content} - known)}.")
         found.append(Question(content["text"], tuple(content["claims"]), content.get("yes", 0)))
@@ -77,22 +84,26 @@ def _printed(question: Question, asked: Sequence[tuple[Judged, Claim]]) -> str:
 
 
 def _ours(question: Question, asked: Sequence[tuple[Judged, Claim]], way: str) -> str:
-    """How many say yes, and how many of these by more than their standard error; `-` where no protocol is involved."""
+    """How many say yes, how many clearly so or clearly not; `-` where no protocol is involved."""
     if way == MEAN_CURVE and all(set(each.verdicts[claim.key]) == {ANY} for each, claim in asked):
         return "-"
     said = [one for each, claim in asked if (one := _answer(question, each, claim, way)) is not None]
     if not said:
         return "not run"
-    clearly = f" ({sum(yes and firmly for yes, firmly in said)} clearly)" if question.yes else ""
-    return f"{sum(yes for yes, _ in said)} of {len(said)}{clearly}"
+    counts = Counter(said)
+    told = f"{counts[True, True] + counts[True, False]} of {len(said)}"
+    if not question.yes:
+        return told
+    refuted = f", {counts[False, True]} clearly not" if counts[False, True] else ""
+    return f"{told} ({counts[True, True]} clearly{refuted})"
 
 
 def _answer(question: Question, judged: Judged, claim: Claim, way: str) -> tuple[bool, bool] | None:
-    """Whether a claim says yes, and whether clearly; None where it was not run."""
-    verdicts = judged.verdicts[claim.key]
-    verdict, ours = verdicts.get(way, verdicts.get(ANY)), number_of(judged.built.numbers, claim.key, way)
-    if verdict in (None, Verdict.NOT_RUN) or ours is None:
+    """Whether a claim says yes, and whether it says clearly what it says; None where it was not run."""
+    ours = number_of(judged.built.numbers, claim.key, way)
+    if ours is None:
         return None
-    if not question.yes:
-        return verdict is Verdict.REPRODUCED, verdict is Verdict.REPRODUCED
-    return ours.mean * question.yes > 0, ours.num > 1 and abs(ours.mean) > (ours.std or 0.0) / math.sqrt(ours.num)
+    if question.yes:
+        return ours.mean * question.yes > 0, is_clear(ours)
+    verdicts = judged.verdicts[claim.key]
+    return verdicts.get(way, verdicts.get(ANY)) is Verdict.REPRODUCED, True

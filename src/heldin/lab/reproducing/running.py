@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from heldin.errors import StoreError
 from heldin.lab.checking import require_runnable
 from heldin.lab.engine import run_all
 from heldin.lab.progress import Progress
@@ -56,6 +57,8 @@ def gathered(paper: Paper, items: Sequence[Item], profile: str, store: Path | No
 
 def keep(paper: Paper, profile: str, store: Path) -> int:
     """Put the finished runs of a store beside those kept with the code; how many there are now."""
+    if not (store / "runs").is_dir():
+        raise StoreError(f"There are no runs to keep in {store}. Name the folder they were run in with --store.")
     runs = gathered(paper, list(paper.items.values()), profile, store)
     write_records(paper.results(profile), runs.records, runs.units)
     return len(runs.records)

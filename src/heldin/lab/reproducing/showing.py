@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 import heldin
 from heldin.lab.page import Markup, Row, element, escaped, joined, page, table
-from heldin.lab.reproducing.building import named
+from heldin.lab.reproducing.building import FIGURES, named
 from heldin.lab.reproducing.claims import Verdict
 from heldin.lab.reproducing.items import Runs
-from heldin.lab.reproducing.paper import Paper
+from heldin.lab.reproducing.paper import LAPTOP, Paper
 from heldin.lab.reproducing.questions import answers
 from heldin.lab.reproducing.readme import ASKED, COUNTED, opening
 from heldin.lab.reproducing.verdicts import Judged, statements, summary
 from heldin.lab.tables import Table, shown
 
-WORDS = ("claim", "items", "ours", "verdict", "notes")  # columns that hold sentences
+WORDS = ("claim", "items", "ours", "compared with", "verdict", "notes")  # columns that hold sentences
 
 
 def page_of(paper: Paper, found: Sequence[Judged], runs: Runs, folder: Path) -> str:
@@ -44,12 +45,15 @@ def _section(judged: Judged, profile: str, folder: Path) -> Markup:
     parts: list[object] = [
         element("h2", ", ".join((item.label, *item.also))),
         element("p", item.claim, class_="conclusion"),
-        element("p", f"{profile.capitalize()}: {_plain(item.differs)}", class_="soft"),
     ]
+    if profile == LAPTOP:
+        parts.append(element("p", f"Laptop: {_plain(item.differs)}", class_="soft"))
     if item.lacking:
         parts.append(element("p", f"Lacking: {item.lacking}.", class_="soft"))
+    if item.found and profile == LAPTOP:
+        parts.append(element("p", f"Found: {_plain(item.found)}"))
     for name in judged.built.figures:
-        parts.append(_figure(folder / "figures" / named(item.label) / f"{named(name)}.png", f"{item.label}: {name}"))
+        parts.append(_figure(folder / FIGURES / named(item.label) / f"{named(name)}.png", f"{item.label}: {name}"))
     for title, made in judged.built.tables.items():
         content, heading = _as_html(made), made.title or title
         parts += [element("h3", heading), content] if item.inline else [_folded(heading, content)]
@@ -90,12 +94,12 @@ def _as_html(content: Table) -> Markup:
 
 
 def _kind(verdict: object) -> str | None:
-    """What sets a row apart: what was not reproduced under any protocol, and what was not run."""
+    """What sets a row apart: what some protocol did not reproduce, and what was not run."""
     if not isinstance(verdict, str):
         return None
-    if verdict == Verdict.NOT_RUN.value:
-        return "oracle"
-    return "failed" if Verdict.NOT_REPRODUCED.value in verdict else None
+    if Verdict.NOT_REPRODUCED.value in verdict:
+        return "failed"
+    return "oracle" if verdict.startswith(Verdict.NOT_RUN.value) else None
 
 
 def _paragraphs(text: str) -> list[str]:
@@ -103,5 +107,5 @@ def _paragraphs(text: str) -> list[str]:
 
 
 def _plain(text: str) -> str:
-    """Markdown without its marks."""
-    return text.replace("*", "").replace("`", "")
+    """Markdown without its marks; of a link its text."""
+    return re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", text).replace("*", "").replace("`", "")

@@ -7,14 +7,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from heldin.lab.curves import Estimate
 from heldin.lab.reproducing.claims import ANY, Claim, Verdict, judge, number_of
 from heldin.lab.reproducing.items import Built, Item
 from heldin.lab.selection import Protocol
-from heldin.lab.tables import Table
+from heldin.lab.tables import Table, shown
 
 PER_RUN, MEAN_CURVE = Protocol.PER_RUN.value, Protocol.MEAN_CURVE.value
-COLUMNS = ("claim", "paper", "ours", "runs", "verdict")
+COLUMNS = ("claim", "paper", "ours", "n", "compared with", "verdict")
+STATEMENTS, NUMBERS = "in words", "printed numbers"
+"""The columns of the summary."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,9 +43,10 @@ class Judged:
             for claim in self.claims
         }
 
-    def counts(self) -> Counter[Verdict]:
-        """How often each verdict was given; two for a claim with both protocols."""
-        return Counter(verdict for found in self.verdicts.values() for verdict in found.values())
+    def counts(self, *, statements: bool) -> Counter[Verdict]:
+        """How often each verdict was given, on statements or on numbers; two for a claim with both protocols."""
+        keys = [claim.key for claim in self.claims if claim.statement is statements]
+        return Counter(verdict for key in keys for verdict in self.verdicts[key].values())
 
     def table(self, *, statements: bool | None = None) -> Table:
         """The paper's numbers beside ours: statements, the others, or (None) all of them."""
@@ -53,34 +55,56 @@ class Judged:
         return Table(COLUMNS, tuple(rows), title)
 
     def _protocols(self, claim: Claim) -> tuple[str, ...]:
-        found = self.built.numbers.get(claim.key, {})
-        return (ANY,) if not found or set(found) == {ANY} else (PER_RUN, MEAN_CURVE)
+        found = {*self.built.numbers.get(claim.key, {}), *self.built.remarks.get(claim.key, {})}
+        return (PER_RUN, MEAN_CURVE) if found - {ANY} else (ANY,)
 
     def _row(self, claim: Claim) -> dict[str, str]:
         verdicts = self.verdicts[claim.key]
         ours = {way: number_of(self.built.numbers, claim.key, way) for way in verdicts}
-        known = {way: number for way, number in ours.items() if number is not None}
+        remarks = self.built.remarks.get(claim.key, {})
+        told = [
+            _under(way, shown(number), remarks.get(way)) for way, number in ours.items() if number or way in remarks
+        ]
         return {
             "claim": claim.text or self.said(claim.key),
             "paper": _printed(claim),
-            "ours": "; ".join(_under(way, _shown(number)) for way, number in known.items()) or "-",
-            "runs": "; ".join(dict.fromkeys(str(number.num) for number in known.values())) or "-",
+            "ours": "; ".join(told) or "-",
+            "n": "; ".join(dict.fromkeys(str(number.num) for number in ours.values() if number)) or "-",
+            "compared with": self._compared_with(claim),
             "verdict": "; ".join(_under(way, verdict.value) for way, verdict in verdicts.items()),
         }
 
+    def _compared_with(self, claim: Claim) -> str:
+        """What ours has to lie on the same side of, in words; without the setting where that is the claim's own."""
+        found = [] if claim.reference is None else [f"{claim.reference:g}"]
+        if claim.against is not None:
+            other = next((each.text for each in self.claims if each.key == claim.against), "") or self.said(
+                claim.against
+            )
+            setting = self.said(claim.key).partition(": ")[0] + ": "
+            found.append(other.removeprefix(setting))
+        return ", ".join(found) or "-"
+
 
 def summary(found: Sequence[Judged]) -> Table:
-    """A row an item: how often each verdict was given."""
-    rows: list[dict[str, str | int]] = []
-    for each in found:
-        counts = each.counts()
-        shared: dict[str, str | int] = {"item": ", ".join((each.item.label, *each.item.also)), "claim": each.item.claim}
-        rows.append(shared | {verdict.value: counts[verdict] if each.claims else "-" for verdict in Verdict})
+    """A row an item: how often each verdict was given, on what is claimed in words and on printed numbers."""
+    kinds = {STATEMENTS: True, NUMBERS: False}
+    rows = [
+        {
+            "item": ", ".join((each.item.label, *each.item.also)),
+            "claim": each.item.claim,
+            **{name: _tally(each.counts(statements=kind)) for name, kind in kinds.items()},
+        }
+        for each in found
+    ]
     if len(rows) > 1:
-        whole: dict[str, str | int] = {"item": "all", "claim": ""}
-        counted = sum((each.counts() for each in found), Counter[Verdict]())
-        rows.append(whole | {verdict.value: counted[verdict] for verdict in Verdict})
-    return Table(("item", "claim", *(verdict.value for verdict in Verdict)), tuple(rows))
+        whole = {name: sum((e.counts(statements=kind) for e in found), Counter()) for name, kind in kinds.items()}
+        rows.append({"item": "all", "claim": "", **{name: _tally(counts) for name, counts in whole.items()}})
+    return Table(("item", "claim", *kinds), tuple(rows))
+
+
+def _tally(counts: Counter[Verdict]) -> str:
+    return " / ".join(str(counts[verdict]) for verdict in Verdict) if counts else "-"
 
 
 def statements(found: Sequence[Judged]) -> Table:
@@ -90,14 +114,12 @@ def statements(found: Sequence[Judged]) -> Table:
 
 
 def _printed(claim: Claim) -> str:
-    if claim.statement and abs(claim.value) == 1.0:
-        return "above 0" if claim.value > 0 else "below 0"
+    sign = "above 0" if claim.value > 0 else "below 0"
+    if claim.statement:
+        return sign if abs(claim.value) == 1.0 else f"{sign} ({claim.value:g})"
     return f"{claim.value:g}" + (f" ± {claim.std:g}" if claim.std is not None else "")
 
 
-def _shown(number: Estimate) -> str:
-    return f"{number.mean:.4g}" + (f" ± {number.std:.2g}" if number.std is not None else "")
-
-
-def _under(protocol: str, text: str) -> str:
-    return text if protocol == ANY else f"{text} ({protocol.replace('_', ' ')})"
+def _under(protocol: str, text: str, remark: str | None = None) -> str:
+    told = [part for part in (protocol.replace("_", " "), remark) if part]
+    return f"{text} ({', '.join(told)})" if told else text
