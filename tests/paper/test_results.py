@@ -1,5 +1,7 @@
 """The committed page, tables and figures: what the committed records give, to the byte."""
 
+import re
+
 import pytest
 from paper.items import ITEMS
 
@@ -32,6 +34,16 @@ def test_everything_is_rebuilt_from_the_records_to_the_byte(paper, tmp_path):
     assert names == kept | {"README.md"}, REMEDY
     differing = [name for name in sorted(names) if (tmp_path / name).read_bytes() != (paper.folder / name).read_bytes()]
     assert not differing, REMEDY
+
+
+def test_what_the_readme_tells_of_it_stands_on_the_page(paper, pytestconfig):
+    told = (pytestconfig.rootpath / "README.md").read_text()
+    rows = re.findall(r"^\| ((?:Is|Do|Does) .*) \|$", told, re.MULTILINE)
+    assert len(rows) > 5
+    page = (paper.folder / "README.md").read_text()
+    assert [row for row in rows if f"| {row} |" not in page] == []
+    runs = len(paper.kept("laptop").records)
+    assert f"{runs} runs at a size two cores carry" in told
 
 
 @pytest.fixture(scope="module")
