@@ -23,6 +23,7 @@ ALSO = {
     "ArgumentError": ValueError,
     "UnservedError": ArgumentError,
     "BatchesError": ValueError,
+    "NoSpreadError": errors.BatchesError,
     "LossError": ValueError,
     "NotFiniteError": errors.LossError,
     "MissingExtraError": ImportError,
@@ -55,7 +56,7 @@ def test_what_is_no_integer_of_at_least_the_bound_is_refused(found):
     assert str(refused.value) == f"Parameter `patience` {expected}"
 
 
-@pytest.mark.parametrize("found", [math.nan, math.inf, -math.inf, "1", None, True, 1j], ids=repr)
+@pytest.mark.parametrize("found", [math.nan, math.inf, -math.inf, 10**400, "1", None, True, 1j], ids=str)
 def test_what_is_no_finite_number_is_refused(found):
     with pytest.raises(ArgumentError) as refused:
         require_number("level", found, remedy="Write 0.0.")

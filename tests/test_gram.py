@@ -151,3 +151,24 @@ def test_only_a_piece_of_each_product_is_there_at_a_time(monkeypatch):
 def test_gradients_that_are_not_finite_give_a_distance_that_is_not_finite():
     found = gram(gradients(torch.tensor([[1.0, float("nan")], [0.0, 1.0]])))
     assert found.distance(0, 1) != found.distance(0, 1)
+
+
+@pytest.mark.parametrize("inner", [False, True])
+def test_gradients_close_together_and_far_from_the_first_keep_their_distances(inner):
+    far, near = torch.randn(1, 10_000), torch.randn(1, 10_000)
+    matrix = torch.cat([far, near + 1e-5 * torch.randn(4, 10_000)])
+    assert_distances_equal(gram(gradients(matrix), inner=inner), matrix, 1e-4)
+
+
+def test_ordinary_gradients_are_taken_once(monkeypatch):
+    calls, streamed = [], gram_module._streamed
+    monkeypatch.setattr(gram_module, "_streamed", lambda *args: calls.append(args) or streamed(*args))
+    gram(gradients(torch.randn(5, 5000)))
+    assert len(calls) == 1
+
+
+def test_another_default_device_does_not_matter():
+    matrix = torch.randn(3, 50)
+    expected = gram(gradients(matrix), inner=True)
+    with torch.device("meta"):
+        assert gram(gradients(matrix), inner=True) == expected

@@ -13,7 +13,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import heldin
 from heldin import GradientDisparity, TrainValDisparity
-from heldin.errors import ArgumentError, BatchesError, NotFiniteError, UnservedError
+from heldin.errors import ArgumentError, BatchesError, HeldinWarning, NotFiniteError, UnservedError
+from heldin.signals import reference
 
 
 def net():
@@ -145,3 +146,96 @@ def test_bad_input_is_refused(batches, signals, error, says):
 def test_no_loss_at_all_is_refused():
     with pytest.raises(ArgumentError, match="neither"):
         heldin.measure(net(), None, batches())
+
+
+class InPlace(nn.Module):
+    """Normalises its input in place."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 2)
+
+    def forward(self, x):
+        x -= 0.5
+        x /= 2.0
+        return self.layer(x)
+
+
+@pytest.mark.filterwarnings("ignore:GWA is the mean alignment")
+def test_a_model_that_works_on_its_input_in_place_changes_no_batch_and_no_other_signal():
+    model, data = InPlace(), batches()
+    before = [x.clone() for x, _ in data]
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    wanted = ["gradient_disparity", "evidence_based", "optimization_variance", "gwa"]
+    together = heldin.measure(model, LOSS, data, signals=wanted, optimizer=optimizer)
+    assert all(torch.equal(x, kept) for (x, _), kept in zip(data, before, strict=True))
+    alone = {name: heldin.measure(model, LOSS, data, signals=name, optimizer=optimizer)[name] for name in wanted}
+    assert together == alone
+
+
+def test_ignored_samples_are_as_good_as_not_there():
+    model = net()
+    data = batches(size=12)
+    for _, y in data:
+        y[::3] = -100
+    clean = [(x[y >= 0], y[y >= 0]) for x, y in data]
+    wanted = ["gradient_disparity", "gradient_variance", "noise_scale", "evidence_based", "gsnr"]
+    found, expected = (heldin.measure(model, LOSS, some, signals=wanted) for some in (data, clean))
+    assert found == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_batch_in_which_all_samples_are_ignored_is_skipped_with_a_warning():
+    model, data = net(), batches()
+    empty = (data[0][0], torch.full((6,), -100))
+    with pytest.warns(HeldinWarning, match="1 of 5 batches skipped.*ignored"):
+        found = heldin.measure(model, LOSS, [empty, *data], signals=GradientDisparity(rescale="none"))
+    assert found == pytest.approx(heldin.measure(model, LOSS, data, signals=GradientDisparity(rescale="none")))
+
+
+class Spectral(nn.Module):
+    """Nothing but complex parameters."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(3, 2, dtype=torch.cfloat))
+
+    def forward(self, x):
+        return (x.to(torch.cfloat) @ self.weight).imag
+
+
+def test_complex_parameters_are_measured_by_their_real_and_imaginary_parts():
+    model, data = Spectral(), batches()
+    rows = []
+    for x, y in data:
+        (part,) = torch.autograd.grad(LOSS(model(x), y), [model.weight])
+        rows.append(torch.view_as_real(part).reshape(-1))
+    G = torch.stack(rows).double()
+    wanted = [GradientDisparity(rescale="none"), "cosine", "inner_product"]
+    found = heldin.measure(model, LOSS, data, signals=wanted)
+    assert found["gradient_disparity"] == pytest.approx(float(torch.pdist(G).mean()), rel=1e-5)
+    assert found["cosine"] == pytest.approx(reference.cosine(G), rel=1e-5)
+    assert found["inner_product"] == pytest.approx(reference.inner_product(G), rel=1e-4)
+    matrix = heldin.Probe(model, LOSS).gradients(data, "none").matrix()
+    torch.testing.assert_close(matrix, G, rtol=1e-5, atol=1e-7)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with pytest.warns(HeldinWarning, match="Left out.*: gwa: The model should end in a linear layer"):
+        assert len(heldin.measure(model, LOSS, data, signals="all", optimizer=optimizer, against=data)) == 18
+
+
+@pytest.mark.parametrize("create", [net, lambda: Unstacked()], ids=["in one pass", "one by one"])
+def test_another_default_device_does_not_matter(create):
+    model, data = create(), batches()
+    wanted = ["gradient_disparity", "evidence_based", "class_alignment", "optimization_variance", "susceptibility"]
+    options = {"signals": wanted, "optimizer": torch.optim.SGD(model.parameters(), 0.1)}
+    expected = heldin.measure(model, LOSS, data, **options)
+    with torch.device("meta"):
+        assert heldin.measure(model, LOSS, data, **options) == expected
+
+
+class Unstacked(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(3, 2))
+
+    def forward(self, x):
+        return x @ self.weight

@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import (
+    ChainDataset,
     DataLoader,
     Dataset,
     IterableDataset,
@@ -297,6 +298,50 @@ class Collecting(nn.Module):
         return self.linear(x + self.statistic / 100) * (1 + len(self.collected) / 1000)
 
 
+class Logging(nn.Module):
+    """Keeps a log in a list in a dict, and counts in an array."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, CLASSES)
+        self.log, self.use = {"sizes": []}, np.zeros(CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        output = self.linear(x)
+        self.log["sizes"].append(len(x))
+        self.use += output.detach().argmax(1).bincount(minlength=CLASSES).numpy()
+        return output * (1 + len(self.log["sizes"]) / 1000) + torch.from_numpy(self.use).float() / 1000
+
+
+class Taught(nn.Module):
+    """Hides a second network from `modules()`, as one does who does not want it saved."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.teacher = nn.Linear(6, CLASSES), [nn.BatchNorm1d(6)]
+
+    def forward(self, x: Tensor) -> Tensor:
+        teacher = self.teacher[0]
+        return self.linear(teacher(x) + teacher.running_mean)
+
+
+NOISE = np.random.RandomState(5)
+
+
+def noise() -> float:
+    return NOISE.standard_normal()
+
+
+class UsesNoiseOfTheFile(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        NOISE.seed(5)
+        self.linear = nn.Linear(6, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear(x + noise())
+
+
 class OwnNoise(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -392,11 +437,14 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     "float64": lambda: nn.Sequential(AsDouble(), delicate().double()),
     "tied weights with max_norm": lambda: Tied(max_norm=1.0),
     "list and tensor changed in place": Collecting,
+    "nested log and numbers in an array": Logging,
+    "teacher in a list": Taught,
+    "noise of the file": UsesNoiseOfTheFile,
+    "scripted": lambda: torch.jit.script(nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, CLASSES))),
     "parameters written in forward": Following,
     "functional embedding with max_norm": FunctionalEmbedding,
 }
 MODELS_OPEN = {
-    "tied weights with max_norm": "put back, but with a version at which `backward` takes offence",
     "parameters written in forward": "parameters are not copied, but for embeddings with max_norm",
     "functional embedding with max_norm": "only nn.Embedding and nn.EmbeddingBag are recognised",
 }
@@ -539,11 +587,25 @@ class RememberingMean(Remembering):
         return losses if self.reduction == "none" else losses.mean()
 
 
+class Averaging:
+    """No module; divides by a mean of the losses so far."""
+
+    def __init__(self) -> None:
+        self.mean, self.seen = 1.0, {"losses": []}
+
+    def __call__(self, output: Tensor, target: Tensor) -> Tensor:
+        losses = F.cross_entropy(output, target, reduction="none")
+        self.seen["losses"].append(losses.mean().item())
+        self.mean = 0.9 * self.mean + 0.1 * self.seen["losses"][-1]
+        return losses / self.mean * (1 + len(self.seen["losses"]) / 100)
+
+
 LOSSES = {
     "with a reduction": lambda: nn.CrossEntropyLoss(label_smoothing=0.1, weight=torch.ones(CLASSES)),
     "function": lambda: F.cross_entropy,
     "with a state": Remembering,
     "with a state and a reduction": RememberingMean,
+    "with a state and no module": Averaging,
 }
 
 
@@ -620,6 +682,83 @@ class CountingEpochs(Restartable):
         self.passes += 1
         self.generator.manual_seed(self.passes)
         return super().__iter__()
+
+
+class ShufflingItsFiles(IterableDataset):
+    """Shuffles a list in place at each pass."""
+
+    def __init__(self) -> None:
+        self.samples, self.files = list(samples()), list(range(40))
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        random.shuffle(self.files)
+        for index in self.files:
+            yield self.samples[index]
+
+
+class Around(IterableDataset):
+    """A stream over another one."""
+
+    def __init__(self, inner: Iterable[Any]) -> None:
+        self.inner = inner
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from self.inner
+
+
+class ShufflingItsOrder:
+    """Batches by hand, in an order that is shuffled in place."""
+
+    def __init__(self, order: Any, shuffle: Callable[[Any], None]) -> None:
+        self.inputs, self.targets = samples().tensors
+        self.order, self.shuffle = order, shuffle
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        self.shuffle(self.order)
+        for start in range(0, 40, 8):
+            chosen = torch.as_tensor(self.order[start : start + 8])
+            yield self.inputs[chosen], self.targets[chosen]
+
+
+class Wrapped:
+    """Holds what it reads from in a dict."""
+
+    def __init__(self, inner: Iterable[Any]) -> None:
+        self.inner = {"train": inner}
+
+    def __iter__(self) -> Iterator[Any]:
+        for x, y in self.inner["train"]:
+            yield x + 0, y
+
+
+class MixingWithTheLast(Augmented):
+    """A sample depends on the one that was read before it."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda _: 0.0)
+        self.last = 0
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        mixed = 0.9 * self.inputs[index] + 0.1 * self.inputs[self.last]
+        self.last = index
+        return mixed, self.targets[index]
+
+
+class CountingBatches:
+    """A collate function that knows how many batches it has made."""
+
+    def __init__(self) -> None:
+        self.made = 0
+
+    def __call__(self, items: list[Any]) -> list[Tensor]:
+        self.made += 1
+        x, y = torch.utils.data.default_collate(items)
+        return [x * (1 + self.made / 100), y]
+
+
+def augmented_by_the_file() -> DataLoader[Any]:
+    NOISE.seed(5)
+    return shuffled(Augmented(lambda _: noise()))
 
 
 class Batches:
@@ -708,6 +847,20 @@ DATA: dict[str, Callable[[], Iterable[Any]]] = {
     "list": lambda: list(shuffled()),
     "stream": lambda: DataLoader(Restartable(), batch_size=8),
     "stream that counts its epochs": lambda: DataLoader(CountingEpochs(), batch_size=8),
+    "stream that shuffles its files": lambda: DataLoader(ShufflingItsFiles(), batch_size=8),
+    "stream of a stream": lambda: DataLoader(Around(CountingEpochs()), batch_size=8),
+    "chained streams": lambda: DataLoader(ChainDataset([CountingEpochs(), CountingEpochs()]), batch_size=8),
+    "list shuffled by hand": lambda: ShufflingItsOrder(list(range(40)), random.shuffle),
+    "array shuffled by hand": lambda: ShufflingItsOrder(np.arange(40), np.random.shuffle),
+    "tensor shuffled by hand": lambda: ShufflingItsOrder(
+        torch.arange(40), lambda order: order.copy_(order[torch.randperm(40)])
+    ),
+    "loader in a dict": lambda: Wrapped(DataLoader(CountingEpochs(), batch_size=8)),
+    "wrapper of a wrapper": lambda: Wrapped(Wrapped(DataLoader(ShufflingItsFiles(), batch_size=8))),
+    "persistent workers deep inside": lambda: Wrapped(Wrapped(with_workers(persistent_workers=True))),
+    "samples that depend on the last one": lambda: shuffled(MixingWithTheLast()),
+    "collation with a state": lambda: shuffled(collate_fn=CountingBatches()),
+    "augmented by the file's own": augmented_by_the_file,
     "iterable": Batches,
     "iterable over persistent workers": lambda: Batches(num_workers=1, persistent_workers=True),
     "loader with its own iteration": lambda: Noisy(samples(), batch_size=8, shuffle=True),
@@ -737,6 +890,9 @@ MEASURED_ON = [
     "list",
     "stream",
     "stream that counts its epochs",
+    "stream that shuffles its files",
+    "array shuffled by hand",
+    "collation with a state",
     "loader with its own iteration",
     "loader that keeps its iterator",
 ]

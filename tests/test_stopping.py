@@ -27,7 +27,14 @@ from heldin import (
     any_of,
     replay,
 )
-from heldin.errors import ArgumentError, BatchesError, HeldinWarning, MissingExtraError, NotFiniteError
+from heldin.errors import (
+    ArgumentError,
+    BatchesError,
+    HeldinWarning,
+    MissingExtraError,
+    NoSpreadError,
+    NotFiniteError,
+)
 
 LOSS = nn.CrossEntropyLoss()
 
@@ -407,3 +414,88 @@ def test_a_table_without_pandas_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(MissingExtraError, match=r"heldin\[lab\]"):
         EarlyStopping(net(), LOSS).frame()
+
+
+def test_a_network_that_comes_to_fit_its_data_exactly_is_stopped_by_the_rule_and_not_by_an_error():
+    x = torch.randn(200, 4)
+    y = (x[:, 0] > 0).long()
+    x[:, 0] += 6.0 * y - 3.0
+    data = DataLoader(TensorDataset(x, y), batch_size=20, shuffle=True)
+    model = nn.Sequential(nn.Linear(4, 64), nn.ReLU(), nn.Linear(64, 2))
+    optimizer = torch.optim.Adam(model.parameters(), 0.05)
+    stopper = EarlyStopping(model, LOSS, rule=Smoothed(NthRise(5), window=3))
+    first, then = "batches skipped", "network fits its data exactly"
+    with pytest.warns(HeldinWarning, match=first), pytest.warns(HeldinWarning, match=then):
+        for _ in range(30):
+            for inputs, targets in data:
+                optimizer.zero_grad()
+                LOSS(model(inputs), targets).backward()
+                optimizer.step()
+            if stopper.step(data):
+                break
+    assert stopper.decision.reason is StopReason.NOT_FINITE
+
+
+def test_a_loss_that_is_a_constant_is_an_error_at_once():
+    with pytest.raises(NoSpreadError, match="Is the loss a constant"):
+        EarlyStopping(net(), lambda output, target: output.sum(1) * 0.0 + 1.0).step(loader())
+
+
+def test_a_rule_without_a_name_misses_no_value_of_its_signal_while_another_has_none():
+    rule = any_of(Level(0.0), label_wave=NthRise(50))
+    stopper = EarlyStopping(net(), LOSS, signal=["gradient_disparity", "label_wave"], rule=rule)
+    assert stopper.step(loader()).epoch == 0
+
+
+def test_a_rule_without_a_name_waits_for_its_signal():
+    rule = any_of(Level(0.5), gradient_disparity=NthRise(50))
+    stopper = EarlyStopping(net(), LOSS, signal=["label_wave", "gradient_disparity"], rule=rule)
+    for _ in range(3):
+        stopper.step(loader())
+    assert [reading.values["label_wave"] for reading in stopper.history] == [None, 0.0, 0.0]
+    assert not stopper.decision
+
+
+def test_a_step_that_fails_did_not_happen(monkeypatch):
+    stopper = EarlyStopping(net(), LOSS, signal=["label_wave", "gradient_disparity"], keep="lowest", patience=1)
+    places, data = torch.arange(64), loader()
+    stopper.observe(places, torch.eye(3)[torch.zeros(64).long()])
+    stopper.step(data)
+    stopper.observe(places, torch.eye(3)[torch.ones(64).long()])
+    before = str(stopper.state_dict())
+
+    def full(*_):
+        raise OSError("no space left")
+
+    with monkeypatch.context() as patched, pytest.raises(OSError, match="no space"):
+        patched.setattr(stopper._keeper, "consider", full)
+        stopper.step(data)
+    assert str(stopper.state_dict()) == before
+    stopper.step(data)
+    assert stopper.history[-1].values["label_wave"] == 64.0
+
+
+def test_a_state_that_cannot_be_loaded_leaves_everything_as_it_was(tmp_path):
+    place = tmp_path / "weights.pt"
+    saved, _ = scripted([3.0, 1.0, 2.0], keep="lowest", keep_in=place)
+    state = saved.state_dict()
+    place.unlink()
+    stopper, _ = scripted([5.0, 4.0], keep="lowest")
+    before, decision = str(stopper.state_dict()), stopper.decision
+    for broken in (state, {**state, "kept": stopper.state_dict()["kept"], "watch": {}}):
+        with pytest.raises((ArgumentError, KeyError)):
+            stopper.load_state_dict(broken)
+        assert str(stopper.state_dict()) == before
+        assert stopper.decision == decision
+    assert stopper.restore() == 1
+
+
+def test_a_run_is_resumed_from_its_last_checkpoint_though_a_better_epoch_came_after_it(tmp_path):
+    options = {"keep": "lowest", "keep_in": tmp_path / "weights.pt"}
+    stopper, _ = scripted([3.0, 2.0], **options)
+    state = stopper.state_dict()
+    stopper.step([(torch.zeros(2, 1), torch.zeros(2)), (torch.ones(2, 1), torch.zeros(2))])
+    assert stopper.restore() == 2
+    resumed, _ = scripted([], **options)
+    resumed.load_state_dict(state)
+    assert resumed.restore() == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import count
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 from heldin import GradientDisparity
-from heldin.errors import ArgumentError, BatchesError, HeldinWarning, NotFiniteError
+from heldin.errors import ArgumentError, BatchesError, HeldinWarning, NoSpreadError, NotFiniteError
 from heldin.watching import Watch
 
 LOSS = nn.CrossEntropyLoss()
@@ -66,10 +67,10 @@ def test_few_batches_are_used_as_they_are_and_one_is_too_few():
 
 
 def test_pooling_looks_at_more_batches_than_it_compares():
-    seen = []
+    passes = count()  # a list would be put back as it was
 
     def losses(model, batch):
-        seen.append(batch)
+        next(passes)
         return nn.functional.cross_entropy(model(batch[0]), batch[1], reduction="none")
 
     model = net()
@@ -78,7 +79,7 @@ def test_pooling_looks_at_more_batches_than_it_compares():
         sample_losses=losses, mode="train", autocast=False, pool=40, optimizer=None,
     )  # fmt: skip
     assert pooled.read(loader(64, batch_size=1), 0).num_batches == 20
-    assert len(seen) == 20 + 40
+    assert next(passes) == 20 + 40
 
 
 def test_losses_that_are_not_finite_are_an_error_first_and_a_nan_later():
@@ -166,3 +167,53 @@ def test_nothing_is_said_where_nothing_was_read_or_the_state_is_older():
     watch(model, batches=4).load_state_dict(watch(model).state_dict())
     old = {name: value for name, value in watch(model).state_dict().items() if name != "drawn"}
     watch(model, batches=4).load_state_dict(old)
+
+
+def test_losses_that_are_all_equal_are_an_error_first_and_a_nan_later():
+    model = net()
+    for parameter in model.parameters():
+        nn.init.zeros_(parameter)
+    seen = watch(model)
+    with pytest.raises(NoSpreadError, match=r"all its losses are equal\. Is the loss a constant\?"):
+        seen.read(loader(), 0)
+    with pytest.warns(
+        HeldinWarning, match="NaN at epoch 1: in too many batches all losses are equal.*fits its"
+    ) as said:
+        assert all(math.isnan(value(seen.read(loader(), epoch, first=False))) for epoch in (1, 2))
+    assert len(said) == 1
+
+
+def test_signals_that_need_no_spread_are_read_where_losses_are_all_equal():
+    model = net()
+    for parameter in model.parameters():
+        nn.init.zeros_(parameter)
+    plain = GradientDisparity(rescale="none")
+    seen = watch(model, signal=["gradient_disparity", plain, "label_wave"])
+    with pytest.warns(HeldinWarning, match="all losses are equal"):
+        first, second = (seen.read(loader(), epoch, first=False).values for epoch in range(2))
+    assert math.isnan(first["gradient_disparity"])
+    assert first["gradient_disparity[rescale=none]"] > 0.0
+    assert (first["label_wave"], second["label_wave"]) == (None, 0.0)
+
+
+def test_what_was_offered_is_still_there_after_a_reading_that_failed(monkeypatch):
+    def out_of_memory(*_):
+        raise RuntimeError("out of memory")
+
+    data = DataLoader(TensorDataset(torch.randn(12, 4), torch.randint(3, (12,))), batch_size=2)
+    seen = watch(net(), signal=["label_wave", "gradient_disparity"])
+    seen.offer(torch.arange(12), torch.eye(3)[torch.zeros(12).long()])
+    seen.read(data, 0)
+    seen.offer(torch.arange(12), torch.eye(3)[torch.ones(12).long()])
+    with monkeypatch.context() as patched, pytest.raises(RuntimeError, match="out of memory"):
+        patched.setattr("heldin.watching.read", out_of_memory)
+        seen.read(data, 1)
+    assert seen.read(data, 1).values["label_wave"] == 12.0  # without a warning, which would be an error
+
+
+def test_a_state_does_not_change_with_what_is_offered_after_it():
+    seen = watch(net(), signal="label_wave")
+    seen.offer([0], torch.zeros(1, 3))
+    state = seen.state_dict()
+    seen.offer([0], torch.ones(1, 3))
+    assert state["offered"].tolist() == [[0.0, 0.0, 0.0]]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import sys
 from collections.abc import Iterable
 
 
@@ -25,6 +26,10 @@ class UnservedError(ArgumentError):
 
 class BatchesError(HeldinError, ValueError):
     """Batches that cannot be used: none, too few, a stream that cannot be restarted, an unknown layout."""
+
+
+class NoSpreadError(BatchesError):
+    """Batches that cannot be re-scaled because all their losses are equal: mostly, since the network fits them."""
 
 
 class LossError(HeldinError, ValueError):
@@ -66,7 +71,7 @@ def require_integer(name: str, value: object, *, at_least: int, remedy: str) -> 
 def require_number(name: str, value: object, *, at_least: float = -math.inf, remedy: str) -> None:
     """Refuse anything that is not a finite number of at least `at_least`."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not math.isfinite(value) or value < at_least:  # type: ignore[arg-type, operator]
+    if not number or not abs(value) <= sys.float_info.max or value < at_least:  # type: ignore[arg-type, operator]
         bound = "" if at_least == -math.inf else f" of at least {at_least:g}"
         raise ArgumentError(
             f"Parameter `{name}` should be a finite number{bound}. Found `{name} = {value!r}`. {remedy}"

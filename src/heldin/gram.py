@@ -3,14 +3,15 @@
 Distances between gradients are small next to the gradients themselves, so one gradient, the first, is taken from all
 others before any product: distances do not change, and nothing cancels. Products are summed over short slices in the
 gradients' own precision and from there in double precision; identical gradients come out at distance 0, to the last
-bit. A Gram matrix is a sum over parameters: it is streamed through one buffer, and gradients are never concatenated.
-Those that are still products are multiplied out here, for one parameter at a time.
+bit. Where the first gradient lies far from others that are close together, all is taken in doubles. A Gram matrix is a
+sum over parameters: it is streamed through one buffer, and gradients are never concatenated. Those that are still
+products are multiplied out here, for one parameter at a time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from itertools import chain
+from itertools import chain, combinations
 
 import torch
 from torch import Tensor
@@ -21,6 +22,7 @@ SLICE = 2**11  # products summed in the gradients' own precision: relative error
 CHUNK = 2**18  # columns of the buffer, a whole number of slices: 4 MB for s = 5
 PIECE = 2**19  # values of a product that are multiplied out at once: 2 MB, and smaller matrices take longer
 SAFE = (1e-28, 1e30)  # squared norms for which no product leaves the range of single precision
+CLOSE = 1e-4  # of the squared norms: a squared distance below it has lost digits that single precision would need
 
 Column = tuple[Tensor | Product | None, ...]  # the gradients of all batches for one parameter
 
@@ -32,7 +34,7 @@ def gram(gradients: Gradients, *, inner: bool = False) -> Gram:
     Cost: one read of the s x d values; memory: one buffer of (s - 1) x 262,144 values.
     """
     rows = gradients.num_batches if inner else gradients.num_batches - 1
-    total = torch.zeros(rows, rows, dtype=torch.float64)
+    total = torch.zeros(rows, rows, dtype=torch.float64, device="cpu")
     for (device, dtype), columns in _by_place(gradients).items():
         with torch.autocast(device.type, enabled=False):
             total += _products(columns, gradients.scales, inner, dtype, device)
@@ -64,18 +66,29 @@ def _products(
 ) -> Tensor:
     """Products of g_1 - g_0, g_2 - g_0, ..., after g_0 if `inner`; in doubles, on the CPU."""
     found = _streamed(columns, scales, inner, dtype, device)
-    squares = found.diagonal()
-    if dtype is not torch.float64 and not bool(((squares > SAFE[0]) & (squares < SAFE[1])).all()):
+    if dtype is not torch.float64 and not _is_precise(found.tolist()):
         place = torch.device("cpu") if device.type == "mps" else device  # Apple's GPUs have no double precision
         found = _streamed(columns, scales, inner, torch.float64, place)
     return found
+
+
+def _is_precise(products: list[list[float]]) -> bool:
+    """Whether single precision sufficed: nothing too small or too large, and no two rows all but equal.
+
+    Rows that are, far from the first gradient, have the digits of their distance cut off with it.
+    """
+    squares = [row[number] for number, row in enumerate(products)]
+    return all(SAFE[0] < square < SAFE[1] for square in squares) and all(
+        squares[i] + squares[j] - 2.0 * products[i][j] >= CLOSE * (squares[i] + squares[j])
+        for i, j in combinations(range(len(squares)), 2)
+    )
 
 
 def _streamed(
     columns: list[Column], scales: tuple[float, ...], inner: bool, dtype: torch.dtype, device: torch.device
 ) -> Tensor:
     num_rows = len(scales) if inner else len(scales) - 1
-    total = torch.zeros(num_rows, num_rows, dtype=torch.float64)
+    total = torch.zeros(num_rows, num_rows, dtype=torch.float64, device="cpu")
     num_values = sum(_size(column) for column in columns)
     buffer = torch.empty(num_rows, min(CHUNK, -(-num_values // SLICE) * SLICE), dtype=dtype, device=device)
     for block in _blocks(columns, scales, inner, buffer):

@@ -24,7 +24,7 @@ class Offered:
 
     def take(self, indices: Any, outputs: Tensor) -> None:
         """Keep the outputs of these samples; `indices` are their places in the dataset."""
-        where = torch.as_tensor(indices).reshape(-1).cpu()
+        where = torch.as_tensor(indices, device="cpu").reshape(-1)
         if where.dtype.is_floating_point or where.dtype == torch.bool or bool((where < 0).any()):
             raise ArgumentError(
                 f"Parameter `indices` should hold the samples' places in the dataset. Found {indices!r}. "
@@ -43,7 +43,7 @@ class Offered:
             )
         size = int(where.max()) + 1 if len(where) else 0
         if self.kept is None or len(self.kept) < size:
-            grown = torch.zeros(size, *fresh.shape[1:])
+            grown = torch.zeros(size, *fresh.shape[1:], device="cpu")
             if self.kept is not None:
                 grown[: len(self.kept)] = self.kept
             self.kept = grown
@@ -58,6 +58,6 @@ class Offered:
             size = len(loader.dataset)  # type: ignore[attr-defined]
         except (AttributeError, TypeError):
             size = len(self.kept)
-        outputs = torch.zeros(max(size, len(self.kept)), *self.kept.shape[1:])
+        outputs = torch.zeros(max(size, len(self.kept)), *self.kept.shape[1:], device="cpu")
         outputs[: len(self.kept)] = self.kept
         return outputs

@@ -7,7 +7,8 @@ readings, so a patience that was raised in between holds at once.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -19,7 +20,7 @@ from heldin.errors import ArgumentError, MissingExtraError, near_match, require_
 from heldin.keeping import Keeper
 from heldin.probing.losses import LossFunction, SampleLosses
 from heldin.rules import Rule, as_rule, with_patience
-from heldin.rules.rule import Value
+from heldin.rules.rule import placed, says_something
 from heldin.signals import Signal
 from heldin.types import Decision, Direction, Reading
 from heldin.watching import Watch
@@ -53,7 +54,8 @@ class EarlyStopping:
         warmup: measure nothing during the first n calls of `step`.
         keep: which weights to keep for `restore()`: `"lowest"`, those of the signal's best value; `"before_rise"`,
             the last ones before the rises that count; None, no weights.
-        keep_in: a file to keep them in; None keeps them in memory.
+        keep_in: a file to keep them in; None keeps them in memory. Those the latest `state_dict()` speaks of stay in
+            a second file, `<keep_in>.before`, once better ones come.
         seed: of the batches drawn and of the randomness inside a measurement.
         sample_losses: f(model, batch) -> losses of shape (m,), for batches that are no (inputs, targets) pairs.
         mode: `"train"` (as the paper) or `"eval"`: the mode the model is measured in.
@@ -158,16 +160,11 @@ class EarlyStopping:
         """
         epoch = self._calls
         if epoch >= self.warmup and (epoch + 1) % self.every == 0:
-            before = self._state, self._decision, list(self._judged), self._watch.memory, self._watch.drawn
-            reading = self._watch.read(loader, epoch, against=against, first=not self._readings)
-            self._readings.append(reading)
-            try:
+            with self._all_or_nothing():
+                reading = self._watch.read(loader, epoch, against=against, first=not self._readings)
+                self._readings.append(reading)
                 self._decide(reading)
                 self._keeper.consider(self.model, epoch, self._worth_keeping(reading))
-            except BaseException:  # a full disk, say: this call did not happen, and can be made again
-                self._readings.pop()
-                self._state, self._decision, self._judged, self._watch.memory, self._watch.drawn = before
-                raise
         self._calls += 1
         return self._decision
 
@@ -228,30 +225,39 @@ class EarlyStopping:
                 f"The state should be of the signals {mine}. Found {state['signals']}. "
                 "Create EarlyStopping with the signals it was saved with."
             )
-        self.reset()
-        self._calls = state["calls"]
-        for saved in state["readings"]:
-            reading = Reading(saved["epoch"], dict(saved["values"]), saved["num_batches"])
-            self._readings.append(reading)
-            self._decide(reading)
-        self._keeper.load_state_dict(state["kept"])
-        self._watch.load_state_dict(state["watch"])
+        with self._all_or_nothing():
+            self.reset()
+            self._calls = state["calls"]
+            for saved in state["readings"]:
+                reading = Reading(saved["epoch"], dict(saved["values"]), saved["num_batches"])
+                self._readings.append(reading)
+                self._decide(reading)
+            self._keeper.load_state_dict(state["kept"], self.model)
+            self._watch.load_state_dict(state["watch"])
+
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """A call that fails, for a full disk, say, did not happen: all is as it was, and it can be made again."""
+        holders = self, self._watch, self._watch.offered, self._keeper
+        before = [dict(vars(holder)) for holder in holders]
+        readings, judged = list(self._readings), list(self._judged)
+        try:
+            yield
+        except BaseException:
+            for holder, attributes in zip(holders, before, strict=True):
+                vars(holder).update(attributes)
+            self._readings, self._judged = readings, judged
+            raise
 
     def _decide(self, reading: Reading) -> None:
-        names = self.rule.names or (next(iter(self.signals)),)
-        if all(reading.values[name] is None for name in names):
-            return  # signals that compare readings have nothing to say yet
-        value: Value = reading.values if self.rule.names else reading.values[names[0]] or 0.0
+        deciding = next(iter(self.signals))
+        value = reading.values if self.rule.names else reading.values[deciding]
+        if not says_something(value):
+            return
         self._state, decision = self.rule.step(self._state, value)
         self._judged.append(reading.epoch)
-        if self._decision.stop:
-            return
-        self._decision = replace(
-            decision,
-            signal=decision.signal or next(iter(self.signals)),
-            epoch=None if decision.epoch is None else self._judged[decision.epoch],
-            before=None if decision.before is None else self._judged[decision.before],
-        )
+        if not self._decision.stop:
+            self._decision = replace(placed(decision, self._judged), signal=decision.signal or deciding)
 
     def _worth_keeping(self, reading: Reading) -> bool:
         if self.keep == "before_rise":

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from heldin.errors import ArgumentError, BatchesError, require_choice, require_integer, require_number
 from heldin.gram import gram
+from heldin.probing.backward import out_of_reals
 from heldin.probing.batches import moved
 from heldin.probing.losses import LossFunction, sample_losses_from
 from heldin.probing.probe import Probe
@@ -216,7 +217,7 @@ def _stepped(probe: Probe, gradient: Sequence[Tensor | None], learning_rate: flo
     """New tensors w - gamma * g, by name, for the parameters that take part."""
     names = {parameter: name for name, parameter in probe.model.named_parameters()}
     return {
-        names[parameter]: (parameter.detach() - learning_rate * part).requires_grad_()
+        names[parameter]: (parameter.detach() - learning_rate * out_of_reals(part, parameter)).requires_grad_()
         for parameter, part in zip(probe.parameters(), gradient, strict=True)
         if part is not None
     }
@@ -241,7 +242,7 @@ def _zero_one(output: Any, target: Any) -> Tensor:
     tensors = isinstance(output, Tensor) and isinstance(target, Tensor) and not target.is_floating_point()
     fitting = tensors and output.ndim == 2 and target.shape == output.shape[:1]
     if not fitting or not bool(((target >= 0) & (target < output.shape[1])).all()):
-        return torch.tensor(math.nan, dtype=torch.float64)
+        return torch.tensor(math.nan, dtype=torch.float64, device="cpu")
     wrong: Tensor = output.gather(1, target.long()[:, None]).squeeze(1) < output.amax(1)
     return wrong.cpu().double().mean()
 

@@ -68,8 +68,9 @@ class Gradients:
     """The gradients of s batches at the same weights, one row a batch.
 
     A row is never concatenated: `rows[j][k]` is the gradient of batch j for parameter k, just as autograd returned it
-    (None where the parameter took no part). A row is to be read as multiplied by its entry of `scales`; `matrix()`
-    settles both. Where nobody wants more than sums over parameters, a `Product` may stand for a gradient.
+    (None where the parameter took no part; real and imaginary parts where it is complex). A row is to be read as
+    multiplied by its entry of `scales`; `matrix()` settles both. Where nobody wants more than sums over parameters, a
+    `Product` may stand for a gradient.
     """
 
     rows: tuple[tuple[Tensor | Product | None, ...], ...]  # s x number of parameter tensors

@@ -15,7 +15,15 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from heldin.errors import ArgumentError, BatchesError, HeldinWarning, NotFiniteError, require_choice, require_integer
+from heldin.errors import (
+    ArgumentError,
+    BatchesError,
+    HeldinWarning,
+    NoSpreadError,
+    NotFiniteError,
+    require_choice,
+    require_integer,
+)
 from heldin.measuring import read
 from heldin.needs import BatchGradients, Outputs, RandomLabelStep, SteppedOutputs
 from heldin.offering import Offered
@@ -72,8 +80,9 @@ class Watch:
     ) -> Reading:
         """Read every signal once. What is drawn follows from the seed and the epoch alone.
 
-        Losses that are not finite are an error at the `first` reading, where they speak of broken data or a broken
-        model; later they speak of a training that diverged, and are read as NaN.
+        Losses that are not finite, or all equal where their spread is needed, are an error at the `first` reading,
+        where they speak of broken data or a broken model. Later they speak of a training that diverged, or has fitted
+        its data exactly, and signals that cannot do with them are read as NaN.
         """
         drawing = epoch if self.probes == "fresh" else 0
         needs = [signal.needs for signal in self.signals.values()]
@@ -85,7 +94,6 @@ class Watch:
         others = None
         if against is not None:
             others = draw(against, self.batches, seed=seed_for(self.seed, "against", drawing))
-        values: dict[str, float | None]
         source = Source(
             batches,
             against=others,
@@ -97,14 +105,35 @@ class Watch:
         )
         try:
             values, remembered = read(self._probe, self.signals, source, self.memory)
-            self.memory = {**self.memory, **remembered}
-        except NotFiniteError as error:
+        except (NotFiniteError, NoSpreadError):
             if first:
                 raise
-            self._warn("not finite", f"Recorded as NaN at epoch {epoch}: {error}")
-            values = dict.fromkeys(self.signals, math.nan)
+            values, remembered = self._read_each(source, epoch)
+        self.memory = {**self.memory, **remembered}
+        self.offered.fresh = False
         self.drawn = self._drawing()
         return Reading(epoch, values, len(batches))
+
+    def _read_each(self, source: Source, epoch: int) -> tuple[dict[str, float | None], dict[str, Memory]]:
+        """Signals one by one, so that one that cannot be read, which is a NaN, does not take the others with it."""
+        values: dict[str, float | None] = {}
+        remembered: dict[str, Memory] = {}
+        for label, signal in self.signals.items():
+            try:
+                found, kept = read(self._probe, {label: signal}, source, self.memory)
+            except NotFiniteError as error:
+                self._warn("not finite", f"Recorded as NaN at epoch {epoch}: {error}")
+                found, kept = {label: math.nan}, {}
+            except NoSpreadError:
+                self._warn(
+                    "no spread",
+                    f"Recorded as NaN at epoch {epoch}: in too many batches all losses are equal, usually since the "
+                    "network fits its data exactly.",
+                )
+                found, kept = {label: math.nan}, {}
+            values |= found
+            remembered |= kept
+        return values, remembered
 
     def _check_optimizer(self, optimizer: object) -> None:
         """Refuse now what would come up at the first reading."""
@@ -136,7 +165,7 @@ class Watch:
         """What signals remember, what training offered and how batches were drawn: plain values and tensors."""
         return {
             "memory": self.memory,
-            "offered": self.offered.kept,
+            "offered": None if self.offered.kept is None else self.offered.kept.clone(),
             "fresh": self.offered.fresh,
             "drawn": self.drawn,
         }
@@ -166,11 +195,10 @@ class Watch:
                 "No outputs were offered by observe() since the last reading: they are taken from an evaluation pass.",
             )
             return None
-        self.offered.fresh = False
         return self.offered.outputs(loader)
 
     def _samples(self, loader: Iterable[Any], num_samples: int | None) -> Iterable[Any]:
-        return whole(loader, seed=seed_for(self.seed, "whole"), num_samples=num_samples)
+        return whole(loader, seed=seed_for(self.seed, "whole"), num_samples=num_samples, memory=self.memory)
 
     def _check_number(self, found: int) -> None:
         if found < 2:
@@ -178,7 +206,11 @@ class Watch:
                 f"At least 2 batches are needed to compare gradients. Found {found} in the loader. {self._more_batches}"
             )
         if found < self.batches:
-            self._warn("few batches", f"Measuring on {found} batches, all there are; {self.batches} were asked for.")
+            self._warn(
+                "few batches",
+                f"Measuring on {found} batches, all there are; {self.batches} were asked for. "
+                "(A last batch of less than half the size of the others does not count.)",
+            )
 
     def _warn(self, topic: str, message: str) -> None:
         if topic not in self._warned:

@@ -146,6 +146,14 @@ def test_training_that_diverged_is_nan_and_goes_on():
     assert not any(map(math.isnan, watched.read(split, 5).values()))
 
 
+def test_losses_that_are_all_equal_are_nan_and_the_run_goes_on():
+    watched, split = Watched("gradient_disparity"), split_of(40)
+    with torch.no_grad():
+        watched.model.layer.weight.zero_()
+        watched.model.layer.bias.zero_()
+    assert math.isnan(watched.read(split, 4)["gradient_disparity"])
+
+
 def test_probe_batches_are_augmented_as_training_is():
     x, y = torch.rand(40, 1, 6, 6), torch.arange(40) % 2
     split = Split(x, y, None, None, x[:4], y[:4], 2)

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.utils.data import (
+    BatchSampler,
     ConcatDataset,
     DataLoader,
     Dataset,
@@ -20,9 +21,11 @@ from torch.utils.data import (
     WeightedRandomSampler,
     get_worker_info,
 )
+from torch.utils.data.distributed import DistributedSampler
 
-from heldin.errors import BatchesError
-from heldin.probing import draw
+from heldin.errors import ArgumentError, BatchesError
+from heldin.probing import draw, whole
+from heldin.probing.batches import _choose_indices, moved
 
 forking = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 
@@ -168,6 +171,21 @@ def test_fewer_batches_than_asked_for_are_all_there_are(options, lengths):
 def test_the_ragged_last_batch_is_not_drawn_where_there_are_enough_others(sampler, seed):
     loader = loader_of(11, sampler=sampler, shuffle=None if sampler else True, batch_size=2)
     assert [len(batch) for batch in drawn(loader, 5, seed)] == [2] * 5
+
+
+SCRAPS = {
+    "far smaller": (9, [4, 4]),
+    "half as large": (10, [4, 4, 2]),
+    "with one other batch alone": (5, [4, 1]),
+}
+
+
+@pytest.mark.parametrize(("size", "lengths"), SCRAPS.values(), ids=SCRAPS)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_last_batch_of_less_than_half_the_size_is_left_out_where_two_others_remain(size, lengths, weighted):
+    sampler = {"sampler": WeightedRandomSampler([1.0] * size, size), "shuffle": None} if weighted else {}
+    found = sorted((len(batch) for batch in drawn(loader_of(size, **sampler), 5)), reverse=True)
+    assert found == lengths
 
 
 @pytest.mark.parametrize("num", [1, 2, 9, 10, 11])
@@ -437,3 +455,183 @@ class EmptyStream(IterableDataset):
 def test_what_is_no_source_of_batches_is_refused_with_a_remedy(source):
     with pytest.raises(BatchesError, match=rf"Found a {type(source).__name__}\. .*DataLoader\(dataset"):
         draw(source, 3, seed=0)
+
+
+def read(source: object, num_samples: int | None = None, memory: dict | None = None, seed: int = 0) -> list[list[int]]:
+    return indices(whole(source, seed=seed, num_samples=num_samples, memory=memory))
+
+
+class Fold(Sampler):
+    """A sampler of one's own that goes through some samples, anew at each pass."""
+
+    def __init__(self, allowed: object, length: bool = True) -> None:
+        self.allowed, self.generator = list(allowed), torch.Generator().manual_seed(3)
+        if length:
+            self.length = len(self.allowed)
+
+    def __len__(self) -> int:
+        if not hasattr(self, "length"):
+            raise TypeError("no length")
+        return self.length
+
+    def __iter__(self) -> Iterator[int]:
+        order = torch.randperm(len(self.allowed), generator=self.generator)
+        yield from (self.allowed[i] for i in order)
+
+
+class FoldInLists(Fold):
+    def __iter__(self) -> Iterator[list[int]]:
+        for index in super().__iter__():
+            yield [index]
+
+
+ORDERED = {
+    "shuffled": (loader_of, range(40)),
+    "random sampler of part": (SOURCES["random sampler of part"], range(40)),
+    "subset sampler": (SOURCES["subset sampler"], range(10, 40)),
+    "weighted sampler": (
+        lambda: loader_of(shuffle=None, sampler=WeightedRandomSampler([0.0, 1.0] * 20, 40)),
+        range(1, 40, 2),
+    ),
+    "distributed sampler": (
+        lambda: loader_of(shuffle=None, sampler=DistributedSampler(numbers(), num_replicas=2, rank=1)),
+        range(40),
+    ),
+    "sampler of one's own": (lambda: loader_of(shuffle=None, sampler=Fold(range(7, 17))), range(7, 17)),
+    "sampler without a length": (
+        lambda: loader_of(shuffle=None, sampler=Fold(range(7, 17), length=False)),
+        range(7, 17),
+    ),
+    "batch sampler of one's own": (lambda: DataLoader(numbers(), batch_sampler=InPairs(20)), range(20)),
+    "batch sampler as the sampler": (
+        lambda: DataLoader(numbers(), batch_size=None, sampler=BatchSampler(RandomSampler(numbers()), 4, False)),
+        range(40),
+    ),
+    "batch sampler over a fold as the sampler": (
+        lambda: DataLoader(numbers(), batch_size=None, sampler=BatchSampler(Fold(range(7, 17)), 4, False)),
+        range(7, 17),
+    ),
+    "sampler of one's own that yields lists": (
+        lambda: DataLoader(numbers(), batch_size=None, sampler=FoldInLists(range(7, 17))),
+        range(7, 17),
+    ),
+    "prebatched": (lambda: DataLoader(Prebatched(), batch_size=None, shuffle=True), range(40)),
+}
+
+
+@pytest.mark.parametrize(("create", "expected"), ORDERED.values(), ids=ORDERED)
+def test_all_samples_that_training_may_meet_are_read_in_their_order(create, expected):
+    source = create()
+    found = read(source)
+    assert list(itertools.chain(*found)) == list(expected)
+    assert read(source) == found
+
+
+def test_a_batch_sampler_as_the_sampler_gives_batches_of_its_size():
+    loader = DataLoader(numbers(10), batch_size=None, sampler=BatchSampler(RandomSampler(numbers(10)), 4, False))
+    assert read(loader) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+
+
+def test_a_fold_without_samples_gives_nothing():
+    assert read(loader_of(shuffle=None, sampler=Fold([]))) == []
+
+
+def test_no_more_samples_than_asked_for_are_read():
+    assert read(loader_of(), 6) == [[0, 1, 2, 3], [4, 5]]
+
+
+def test_a_loader_with_its_own_iteration_is_read_through_it_and_alike_each_time():
+    loader = Shifted(numbers(), batch_size=4, shuffle=True)
+    found, memory = read(loader), {}
+    assert sorted(itertools.chain(*found)) == list(range(100, 140))
+    assert read(loader, memory=memory) == read(loader, memory=memory) == found
+
+
+class Counted(IterableDataset):
+    """A stream with a length, which may go on beyond it, in the order that its number of the pass says."""
+
+    def __init__(self, *, shuffles: bool, ends: bool = True) -> None:
+        self.shuffles, self.ends, self.passes = shuffles, ends, 0
+
+    def __len__(self) -> int:
+        return 40
+
+    def __iter__(self) -> Iterator[int]:
+        self.passes += self.shuffles
+        order = torch.randperm(40, generator=torch.Generator().manual_seed(self.passes)).tolist()
+        return iter(order) if self.ends else itertools.cycle(order)
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_stream_with_a_length_is_read_to_its_end(ends):
+    memory = {}
+    loader = DataLoader(Counted(shuffles=False, ends=ends), batch_size=4)
+    assert sorted(itertools.chain(*read(loader, memory=memory))) == list(range(40))
+    assert read(loader, memory=memory) == read(loader, memory=memory)
+
+
+def test_asking_for_the_length_of_a_stream_is_not_remembered_by_the_loader():
+    loader = DataLoader(Counted(shuffles=False), batch_size=4)
+    read(loader)
+    assert loader._IterableDataset_len_called is None
+
+
+def test_a_stream_that_begins_with_other_samples_is_refused():
+    memory = {}
+    loader = DataLoader(Counted(shuffles=True), batch_size=4)
+    for _ in loader:  # training: the first pass
+        pass
+    read(loader, memory=memory)
+    assert all(isinstance(kept, dict) for kept in memory.values())
+    for _ in loader:
+        pass
+    with pytest.raises(ArgumentError, match=r"same samples in the same order.*begins with other samples.*not shuffled"):
+        read(loader, memory=memory)
+
+
+def test_of_a_loader_with_indices_nothing_has_to_be_remembered():
+    memory = {}
+    read(loader_of(), memory=memory)
+    assert memory == {}
+
+
+class EndlessStream(IterableDataset):
+    def __iter__(self) -> Iterator[int]:
+        return itertools.cycle(range(40))
+
+
+@pytest.mark.parametrize("source", [DataLoader(EndlessStream(), batch_size=4), Restartable()], ids=["loader", "other"])
+def test_all_samples_of_a_stream_without_a_length_are_refused(source):
+    with pytest.raises(BatchesError, match=r"should have an end.*without a length.*__len__"):
+        read(source)
+
+
+def test_some_samples_of_a_stream_without_a_length_are_not():
+    assert next(whole(DataLoader(EndlessStream(), batch_size=4), seed=0, num_samples=6)).tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("source", [loader_of(shuffle=False), list(torch.arange(40).reshape(10, 4))], ids=type)
+def test_another_default_device_does_not_matter_to_the_choice(source):
+    if isinstance(source, DataLoader):
+        expected, choose = drawn(source), lambda: _choose_indices(source, 5, torch.Generator().manual_seed(0))
+    else:
+        expected, choose = drawn(source), lambda: drawn(source)
+    with torch.device("meta"):
+        assert choose() == expected
+
+
+class Passing(dict):
+    """A dictionary that is made of something else than its contents."""
+
+    def __init__(self, x: Tensor) -> None:
+        super().__init__(x=x)
+
+
+def test_a_batch_of_any_kind_is_moved_and_one_that_is_there_already_is_handed_on():
+    batch, here, there = Passing(torch.zeros(2)), {torch.device("cpu")}, {torch.device("meta")}
+    assert moved(batch, here) is batch
+    assert moved(batch, here | there) is batch
+    found = moved(batch, there)
+    assert type(found) is Passing
+    assert found["x"].device.type == "meta"
+    assert batch["x"].device.type == "cpu"

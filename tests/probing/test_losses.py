@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from heldin.errors import ArgumentError, BatchesError, LossError, NotFiniteError
-from heldin.probing.losses import sample_losses_from, training_loss, unreduced
+from heldin.probing.losses import sample_losses_from, training_loss, unreduced, without_ignored
 
 
 def losses_of(loss_fn, model, batch):
@@ -92,9 +92,121 @@ def test_padding_takes_no_part_in_the_average(loss_fn):
     assert torch.allclose(found, torch.stack(expected))
 
 
-def test_a_sample_that_is_all_padding_has_no_loss():
-    target = torch.tensor([[1, 2], [-100, -100]])
-    assert losses_of(nn.CrossEntropyLoss(), Scores(2, 5, 2), (torch.zeros(1), target))[1] == 0
+IGNORED = {
+    "one target a sample": ((4, 3), torch.tensor([2, -100, 0, -100])),
+    "several targets a sample": ((4, 3, 2), torch.tensor([[2, 1], [-100, -100], [-100, 0], [-100, -100]])),
+}
+
+
+@pytest.mark.parametrize(("shape", "target"), IGNORED.values(), ids=IGNORED)
+@pytest.mark.parametrize("loss_fn", [nn.CrossEntropyLoss(), F.cross_entropy], ids=["module", "function"])
+def test_a_sample_whose_targets_are_all_ignored_is_no_sample(loss_fn, shape, target):
+    model = Scores(*shape)
+    found = losses_of(loss_fn, model, (torch.zeros(4), target))
+    expected = [F.cross_entropy(model.scores[i : i + 1], target[i : i + 1]) for i in (0, 2)]
+    assert torch.allclose(found, torch.stack(expected))
+
+
+def test_the_mean_loss_of_a_batch_with_ignored_samples_is_that_of_training():
+    model, batch = nn.Linear(2, 3), (torch.randn(4, 2), torch.tensor([2, -100, 0, -100]))
+    assert torch.allclose(losses_of(F.cross_entropy, model, batch).mean(), F.cross_entropy(model(batch[0]), batch[1]))
+
+
+def test_of_a_batch_in_which_all_are_ignored_no_loss_is_left():
+    assert losses_of(F.cross_entropy, Scores(4, 3), (torch.zeros(4), torch.full((4,), -100))).shape == (0,)
+
+
+@pytest.mark.parametrize(("shape", "target"), IGNORED.values(), ids=IGNORED)
+def test_ignored_samples_are_taken_out_of_a_batch(shape, target):
+    x = torch.arange(4.0)
+    inputs, targets = without_ignored(nn.CrossEntropyLoss(), [x, target])
+    assert inputs.tolist() == [0.0, 2.0]
+    assert torch.equal(targets, target[[0, 2]])
+    assert without_ignored(nn.CrossEntropyLoss(), (x, torch.full_like(target, -100))) is None
+
+
+@pytest.mark.parametrize(
+    ("loss_fn", "batch"),
+    [
+        (nn.CrossEntropyLoss(), (torch.zeros(2), torch.tensor([0, 1]))),
+        (nn.CrossEntropyLoss(), (torch.zeros(2), torch.full((2, 3), -100.0))),
+        (nn.MultiMarginLoss(), (torch.zeros(2), torch.tensor([0, -100]))),
+        (nn.CrossEntropyLoss(), {"x": torch.zeros(2)}),
+        (nn.CrossEntropyLoss(), (torch.zeros(2), ["a", "b"])),
+        (None, (torch.zeros(2), torch.tensor([0, -100]))),
+    ],
+    ids=["none ignored", "probabilities", "no ignore_index", "no pair", "no tensor", "no loss"],
+)
+def test_a_batch_without_ignored_samples_is_handed_on(loss_fn, batch):
+    assert without_ignored(loss_fn, batch) is batch
+
+
+class InPlace(nn.Linear):
+    """Works on its inputs in place."""
+
+    def forward(self, x):
+        x -= 0.5
+        return super().forward(x)
+
+
+def spoiling(output, target, reduction="mean"):
+    """A loss that works on its targets in place."""
+    target[target == 9] = 0
+    return F.cross_entropy(output, target, reduction=reduction)
+
+
+def of_pair(model, batch):
+    return losses_of(spoiling, model, batch)
+
+
+def of_dict(model, batch):
+    own = sample_losses_from(None, lambda model, batch: spoiling(model(batch["x"]), batch["y"], reduction="none"))
+    return own(model, {"x": batch[0], "y": batch[1]})
+
+
+def of_training(model, batch):
+    return training_loss(spoiling, None, model, batch)
+
+
+@pytest.mark.parametrize("take", [of_pair, of_dict, of_training])
+def test_a_model_or_loss_that_works_in_place_does_not_change_the_batch(take):
+    model, batch = InPlace(2, 3), (torch.ones(4, 2), torch.tensor([0, 9, 1, 9]))
+    first = take(model, batch)
+    assert torch.equal(batch[0], torch.ones(4, 2))
+    assert batch[1].tolist() == [0, 9, 1, 9]
+    assert torch.equal(take(model, batch), first)
+
+
+class FixedReduction(nn.Module):
+    """A loss whose reduction can be read and not set."""
+
+    reduction = property(lambda self: "mean")
+
+    def forward(self, output, target):
+        return F.cross_entropy(output, target)
+
+
+class OfSamples(FixedReduction):
+    reduction = property(lambda self: "none")
+
+    def forward(self, output, target):
+        return F.cross_entropy(output, target, reduction="none")
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
+@pytest.mark.parametrize(
+    "create",
+    [FixedReduction, lambda: torch.jit.script(nn.CrossEntropyLoss())],
+    ids=["property", "scripted"],
+)
+def test_a_loss_whose_reduction_cannot_be_set_is_refused_with_the_remedy(create):
+    with pytest.raises(LossError, match=r"`reduction`.*Found a \w+ that does not.*sample_losses=f"):
+        sample_losses_from(create(), None)
+
+
+def test_a_loss_that_is_unreduced_already_need_not_let_itself_be_set():
+    loss = OfSamples()
+    assert unreduced(loss) is loss
 
 
 def test_sample_losses_take_any_batch():

@@ -384,6 +384,37 @@ def test_classes_with_one_sample_and_ignored_samples_are_left_out(num):
     assert [(one.label, one.num_samples) for one in found] == [(0, num)]
 
 
+@pytest.mark.parametrize("name", ["mlp", "convolution"])
+def test_ignored_samples_are_no_samples(name):
+    model, make = MODELS[name]
+    model = model().to(DOUBLE)
+    x, y = make(DOUBLE)
+    some, one = y.clone(), y.clone()
+    some[::4], one[1:] = -100, -100
+    probe, kept = Probe(model, nn.CrossEntropyLoss()), some >= 0
+    G = reference.sample_gradients(model, cross_entropy, (x[kept], y[kept]))
+    assert_class_moments(class_moments(probe, [(x, some), (x, torch.full_like(y, -100))]), G, y[kept], 1e-10)
+    with pytest.warns(HeldinWarning, match="2 of 3 batches skipped"):
+        (found,) = sample_moments(probe, [(x, some), (x, one), (x, torch.full_like(y, -100))])
+    assert found.num_samples == int(kept.sum())
+    assert_moments(found, G, 1e-10)
+
+
+def test_a_model_that_works_on_its_input_in_place_is_given_the_same_one_each_time():
+    class InPlace(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.shift = nn.Linear(6, CLASSES, dtype=DOUBLE), nn.Parameter(torch.zeros(6, dtype=DOUBLE))
+
+        def forward(self, x):
+            x -= 0.5
+            return self.layer(x + self.shift)  # one in closed form, one by the general way
+
+    model, (x, y) = InPlace(), vectors(DOUBLE)
+    (found,) = sample_moments(Probe(model, nn.CrossEntropyLoss()), [(x, y)])
+    assert_moments(found, reference.sample_gradients(model, cross_entropy, (x.clone(), y)), 1e-10)
+
+
 def test_batch_statistics_are_refused():
     model = nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4, track_running_stats=False), nn.Flatten())
     probe = Probe(model, nn.CrossEntropyLoss())

@@ -42,6 +42,18 @@ def test_outputs_are_those_of_evaluation_mode_in_order(training):
     assert all(module.training is training for module in model.modules())
 
 
+def test_a_model_that_works_on_its_input_in_place_does_not_change_the_batches():
+    class InPlace(nn.Linear):
+        def forward(self, x):
+            x -= 0.5
+            return super().forward(x)
+
+    data, probe = batches(), Probe(InPlace(4, 3).double(), nn.CrossEntropyLoss())
+    before = [x.clone() for x, _ in data]
+    assert torch.equal(outputs(probe, data), outputs(probe, data))
+    assert all(torch.equal(x, kept) for (x, _), kept in zip(data, before, strict=True))
+
+
 @pytest.mark.parametrize(("num_samples", "expected"), [(1, 1), (5, 5), (7, 7), (15, 15), (99, 15), (None, 15)])
 def test_at_most_the_first_samples_are_taken(num_samples, expected):
     model, data = delicate(), batches()

@@ -105,6 +105,36 @@ def test_gradients_of_chunks_are_on_no_graph():
     assert not bias.requires_grad
 
 
+class Complex(nn.Module):
+    """A complex weight, as two real ones in `Real`."""
+
+    def __init__(self, values):
+        super().__init__()
+        self.weight = nn.Parameter(torch.view_as_complex(values.clone()))
+
+    def forward(self, x):
+        return (x.to(self.weight.dtype) @ self.weight).abs()
+
+
+class Real(nn.Module):
+    def __init__(self, values):
+        super().__init__()
+        self.weight = nn.Parameter(values.clone())
+
+    def forward(self, x):
+        return torch.hypot(x @ self.weight[..., 0], x @ self.weight[..., 1])
+
+
+@pytest.mark.parametrize("one_by_one", [False, True])
+def test_complex_parameters_are_two_real_ones(one_by_one):
+    values, samples = torch.randn(6, 3, 2, dtype=torch.float64), batch()
+    probe = Probe(Complex(values), cross_entropy)
+    if one_by_one:
+        probe._warned.add(persample.ONE_BY_ONE)
+    expected = reference.sample_gradients(Real(values), cross_entropy, samples)
+    torch.testing.assert_close(matrix(chunks(probe, samples)), expected)
+
+
 def test_more_losses_than_samples_are_refused_with_the_remedy():
     def losses(model, batch):
         return cross_entropy(model(batch[0]), batch[1]).repeat_interleave(2)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import queue
 import warnings
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from heldin.errors import ArgumentError, BatchesError, HeldinWarning, LossError, NotFiniteError
+from heldin.errors import ArgumentError, BatchesError, HeldinWarning, LossError, NoSpreadError, NotFiniteError
 from heldin.probing.batches import moved
 from heldin.probing.probe import Probe
 from heldin.signals import reference
@@ -141,6 +143,33 @@ def test_single_samples_with_std_are_refused_and_pointed_to_the_pooled_form():
         Probe(net(), per_sample).gradients(batches(size=1))
 
 
+def flat(size=4):
+    return torch.ones(size, 3), torch.zeros(size, dtype=torch.long)
+
+
+@pytest.mark.parametrize("rescale", ["std", "std_detached", "minmax", "pooled_std"])
+def test_batches_unusable_for_equal_losses_are_refused_as_such(rescale):
+    with pytest.raises(NoSpreadError, match=r"Found 0; 3 skipped, .* losses are equal\. Is the loss a constant\?"):
+        Probe(net(), per_sample).gradients([flat()] * 3, rescale)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "kind"),
+    [
+        ([flat(), flat(), flat(1)], None, NoSpreadError),
+        ([flat(), flat(1), flat(1)], None, BatchesError),
+        ([flat(1)] * 3, None, BatchesError),
+        (batches(num=3), [flat(), flat(1)], NoSpreadError),
+        (batches(num=3), [flat(1)], BatchesError),
+    ],
+    ids=["would be enough", "too small anyway", "all too small", "in the second set", "second set too small"],
+)
+def test_equal_losses_are_to_blame_only_where_batches_are_large_enough(first, second, kind):
+    with pytest.raises(BatchesError) as refused:
+        Probe(net(), per_sample).collect(first, ["std"], against=second, at_least=2)
+    assert type(refused.value) is kind
+
+
 def test_too_few_batches_are_refused_before_any_forward_pass():
     model = net()
     model.register_forward_hook(lambda *_: pytest.fail("ran the model"))
@@ -193,16 +222,126 @@ def test_unknown_names_are_refused(name, value):
 
 
 def test_the_second_set_is_taken_with_the_rescalings_it_is_compared_in_alone():
-    model, passes = nn.Linear(3, 2), []
+    model, passes = nn.Linear(3, 2), queue.SimpleQueue()  # a list would be put back
 
     def losses(model, batch):
-        passes.append(len(batch[0]))
+        passes.put(len(batch[0]))
         return nn.functional.cross_entropy(model(batch[0]), batch[1], reduction="none")
 
     batches = [(torch.randn(size, 3), torch.arange(size) % 2) for size in (4, 5, 6)]
     probe = Probe(model, None, sample_losses=losses)
     found = probe.collect(batches[:2], ["std", "none"], against=batches[2:], comparing=["std"])
     assert (found["std"].num_batches, found["none"].num_batches) == (3, 2)
-    assert passes == [4, 5, 6]
+    assert [passes.get() for _ in range(passes.qsize())] == [4, 5, 6]
     whole = probe.collect(batches[:2], ["std", "none"], against=batches[2:])
     assert torch.equal(whole["none"].matrix()[:2], found["none"].matrix())
+
+
+def statistics(module):
+    return [buffer.clone() for buffer in module.buffers()]
+
+
+def normed():
+    return nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
+
+
+GLOBAL_ENCODER = normed()
+
+
+def losses_over_a_global_encoder(model, batch):
+    return per_sample(model(GLOBAL_ENCODER(batch[0])), batch[1])
+
+
+def over(encoder):
+    return lambda model, batch: per_sample(model(encoder(batch[0])), batch[1])
+
+
+@pytest.mark.parametrize(
+    ("encoder", "sample_losses"),
+    [
+        pytest.param(closed := normed(), over(closed), id="closure"),
+        pytest.param(GLOBAL_ENCODER, losses_over_a_global_encoder, id="global name"),
+    ],
+)
+def test_modules_that_losses_use_are_left_as_they_were(encoder, sample_losses):
+    before = statistics(encoder)
+    Probe(net(), None, sample_losses=sample_losses).gradients(batches())
+    assert all(torch.equal(now, then) for now, then in zip(statistics(encoder), before, strict=True))
+
+
+def test_a_module_that_the_model_hides_in_a_list_is_left_as_it_was():
+    class Student(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body, self.teacher = net(), [normed()]
+
+        def forward(self, x):
+            return self.body(self.teacher[0](x))
+
+    model = Student()
+    before = statistics(model.teacher[0])
+    Probe(model, per_sample).gradients(batches())
+    assert all(torch.equal(now, then) for now, then in zip(statistics(model.teacher[0]), before, strict=True))
+
+
+def test_a_loss_that_is_no_module_goes_on_from_where_it_was():
+    class Running:
+        def __init__(self):
+            self.mean, self.memory, self.large = 1.0, torch.zeros(3), torch.zeros(300, 300)
+
+        def __call__(self, output, target):
+            losses = per_sample(output, target)
+            self.mean = 0.9 * self.mean + 0.1 * losses.mean().item()
+            self.memory += 1
+            self.large += 1
+            return losses / self.mean
+
+    loss = Running()
+    Probe(net(), loss).gradients(batches())
+    assert (loss.mean, loss.memory.tolist(), float(loss.large.max())) == (1.0, [0.0] * 3, 0.0)
+
+
+def test_what_a_module_nests_and_counts_in_arrays_is_left_as_it_was():
+    class Logging(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body, self.log, self.use = net(), {"n": []}, np.zeros(2)
+
+        def forward(self, x):
+            self.log["n"].append(len(x))
+            self.use += 1
+            return self.body(x)
+
+    model = Logging()
+    use = model.use
+    Probe(model, per_sample).gradients(batches())
+    assert (model.log, use.tolist(), model.use is use) == ({"n": []}, [0.0, 0.0], True)
+
+
+def test_weights_that_are_not_there_yet_are_refused_before_they_are_made():
+    model = nn.Sequential(nn.LazyLinear(5), nn.LazyBatchNorm1d(), nn.Linear(5, 2))
+    probe = Probe(model, per_sample)
+    with pytest.raises(ArgumentError, match=r"Found that `0.weight` of Sequential.* Run one batch through it first"):
+        probe.gradients(batches())
+    assert isinstance(model[0], nn.LazyLinear)
+    model(torch.randn(4, 3))
+    probe.gradients(batches())
+
+
+def test_weights_that_a_forward_pass_writes_to_are_spoken_of_once():
+    class Normalising(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head = nn.Linear(3, 2, bias=False)
+
+        def forward(self, x):
+            with torch.no_grad():
+                self.head.weight.copy_(F.normalize(self.head.weight, dim=1))
+            return self.head(x)
+
+    probe = Probe(Normalising(), per_sample)
+    with pytest.warns(HeldinWarning, match=r"Normalising writes to its own weights \(head.weight\).*register_buffer"):
+        probe.gradients(batches())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        probe.gradients(batches())

@@ -2,6 +2,7 @@
 
 import functools
 import random
+import threading
 from collections.abc import Callable
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Subset, TensorDataset
 
-from heldin.probing.randomness import SMALL, generators_in, own_randomness, seed_for
+from heldin.probing.randomness import generators_in, own_randomness, seed_for
 
 GLOBAL_DRAWS: dict[str, Callable[[], float]] = {
     "python": random.random,
@@ -215,7 +216,6 @@ PLACES: dict[str, Callable[[object], object]] = {
     "bound method": lambda held: Holder(Holder(held).noisy),
     "slots": lambda held: Holder(Slotted(held)),
 }
-PLACES_OPEN = {"slots": "slots are not searched"}
 
 
 def module_with(held: object) -> nn.Module:
@@ -224,17 +224,7 @@ def module_with(held: object) -> nn.Module:
     return module
 
 
-@pytest.mark.parametrize(
-    "place",
-    [
-        pytest.param(
-            place,
-            id=name,
-            marks=[pytest.mark.xfail(reason=PLACES_OPEN[name])] if name in PLACES_OPEN else [],
-        )
-        for name, place in PLACES.items()
-    ],
-)
+@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
 def test_generators_are_found_where_people_keep_them(place):
     held = torch.Generator()
     assert any(found is held for found in generators_in([place(held)]))
@@ -251,9 +241,31 @@ def test_things_that_hold_one_another_are_searched_once():
     assert generators_in([one]) == [other.also]
 
 
-def test_containers_of_data_are_not_searched():
-    assert generators_in([[torch.Generator()] * SMALL]) != []
-    assert generators_in([[torch.Generator()] * (SMALL + 1)]) == []
+OF_THE_FILE = {"numpy": np.random.default_rng(7), "torch": torch.Generator(), "python": random.Random(7)}
+NUMPY, TORCH, PYTHON = OF_THE_FILE.values()
+
+
+class UsesThoseOfTheFile:
+    def __getitem__(self, index: int) -> float:
+        return NUMPY.normal() + torch.rand((), generator=TORCH).item() + PYTHON.random()
+
+
+def test_generators_used_by_a_global_name_are_seeded_and_put_back():
+    dataset = UsesThoseOfTheFile()
+    inside = []
+    for _ in range(2):
+        with own_randomness(5, DataLoader(dataset, sampler=[0])):
+            inside.append([dataset[0], dataset[0]])
+    with own_randomness(None, dataset):
+        ahead = [dataset[0], dataset[0]]
+    assert inside[0] == inside[1]
+    assert [dataset[0], dataset[0]] == ahead
+
+
+def test_generators_of_what_is_at_work_meanwhile_are_found_too():
+    holder = Holder(torch.Generator())
+    holder.thread = threading.Thread()
+    assert generators_in([holder]) == [holder.held]
 
 
 def test_a_seed_for_a_place_does_not_change_between_processes_and_versions():

@@ -34,6 +34,11 @@ def test_a_batch_without_spread_is_unusable(losses, rescale, says):
     assert says in unusable(torch.tensor(losses), rescale, EPS)
 
 
+@pytest.mark.parametrize("rescale", [*DIFFERENTIATED, *DIVIDED])
+def test_a_batch_in_which_all_samples_are_ignored_is_unusable(rescale):
+    assert "ignored" in unusable(torch.tensor([]), rescale, EPS)
+
+
 @pytest.mark.parametrize("rescale", ["none", "grad_std", "pooled_std"])
 def test_other_rescalings_take_a_single_sample(rescale):
     assert unusable(torch.tensor([1.0]), rescale, EPS) is None

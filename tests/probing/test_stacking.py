@@ -91,7 +91,7 @@ CASES = {
     "cross-entropy": (nn.CrossEntropyLoss(), classes, nn.Identity()),
     "cross-entropy, weighted": (nn.CrossEntropyLoss(weight=torch.tensor([0.1, 1.0, 3.0])), classes, nn.Identity()),
     "cross-entropy, smoothed": (nn.CrossEntropyLoss(label_smoothing=0.1), classes, nn.Identity()),
-    "cross-entropy, one class ignored": (nn.CrossEntropyLoss(ignore_index=1), classes, nn.Identity()),
+    "cross-entropy, none of an ignored class": (nn.CrossEntropyLoss(ignore_index=-1), classes, nn.Identity()),
     "cross-entropy, summed": (nn.CrossEntropyLoss(reduction="sum"), classes, nn.Identity()),
     "cross-entropy, of probabilities": (nn.CrossEntropyLoss(), probabilities, nn.Identity()),
     "cross-entropy, a function": (F.cross_entropy, classes, nn.Identity()),
@@ -451,6 +451,12 @@ def test_batches_of_single_samples_are_stacked_where_no_spread_is_needed():
     batches = [*classes((6, 5)), *classes((1, 1))]
     with pytest.warns(HeldinWarning, match="2 of 4 batches skipped"):
         assert_stacked_and_same(net(), nn.CrossEntropyLoss(), batches, ["std", "none", "pooled_std"])
+
+
+def test_batches_with_ignored_samples_go_one_by_one():
+    stacked, found, _ = spy_on_stacks(Probe(net(), nn.CrossEntropyLoss(ignore_index=1)), classes((6, 6, 6)), ["std"])
+    assert not stacked
+    assert sum(found["std"].num_samples) < 18
 
 
 def test_losses_all_but_equal_are_judged_one_by_one():

@@ -1,6 +1,8 @@
 """Hypothetical steps: those the user's optimizer would take, and nothing of the user's is touched."""
 
 import copy
+import itertools
+import queue
 import random
 
 import pytest
@@ -388,22 +390,21 @@ def test_a_scheduler_still_knows_whether_a_real_step_was_taken():
 @pytest.mark.parametrize("at", [1, 3, 5, 6])
 def test_a_failure_half_way_leaves_everything_as_it_was(error, at):
     """In the first step, in its look at the outputs, in the second step, and in its look."""
-    model, data, calls = delicate(), batches(), [0]
+    model, data, calls = delicate(), batches(), itertools.count(1)  # a list would be put back
     optimizer = torch.optim.Adam(model.parameters())
     train(model, optimizer, data)
 
     def failing(model, batch):
-        calls[0] += 1
         torch.rand(3), random.random()
         losses = F.cross_entropy(model(batch[0]), batch[1], reduction="none")
-        if calls[0] == at:
+        if next(calls) == at:
             raise error("half-way")
         return losses
 
     before = everything(model, optimizer)
     with pytest.raises(error, match="half-way"):
         stepped_outputs(Probe(model, None, sample_losses=failing), data, optimizer)
-    assert calls[0] == at
+    assert next(calls) == at + 1
     assert_same(before, everything(model, optimizer))
     assert model[0]._forward_hooks == {}
 
@@ -537,17 +538,17 @@ def test_a_random_label_step_is_the_users_own_step_on_other_labels(name):
     optimizer = OPTIMIZERS[name](model.parameters())
     if name != "l-bfgs":
         train(model, optimizer, batches(2))
-    seen = []
+    seen = queue.LifoQueue()  # a list would be put back
 
     def losses(model, batch):
-        seen.append(batch)
+        seen.put(batch)
         return F.cross_entropy(model(batch[0]), batch[1], reduction="none")
 
     before, after = random_label_step(Probe(model, None, sample_losses=losses), data, optimizer, seed=SEED)
-    labels = seen[-1][1]
+    inputs, labels = seen.get_nowait()
     assert labels.dtype is torch.long
     assert not torch.equal(labels, data[0][1])
-    assert torch.equal(seen[-1][0], data[0][0])
+    assert torch.equal(inputs, data[0][0])
 
     own, again = twins(model, OPTIMIZERS[name], optimizer)
     torch.manual_seed(seed_for(SEED, "random label step"))
@@ -567,15 +568,15 @@ def test_a_random_label_step_is_the_users_own_step_on_other_labels(name):
 
 
 def labels_seen(model, batch, loss, seed=SEED):
-    seen = []
+    seen = queue.LifoQueue()  # a list would be put back
 
     def losses(model, batch):
-        seen.append(batch[1])
+        seen.put(batch[1])
         return loss(model(batch[0]), batch[1])
 
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     random_label_step(Probe(model, None, sample_losses=losses), [batch], optimizer, seed=seed)
-    return seen[-1]
+    return seen.get_nowait()
 
 
 def test_random_labels_are_uniform_over_the_classes_of_the_output():

@@ -124,12 +124,48 @@ def test_one_use_inside_another_gives_back_what_the_outer_one_lent():
 @pytest.mark.parametrize("kind", [nn.Embedding, nn.EmbeddingBag])
 def test_embeddings_with_max_norm_have_their_rows_back(kind):
     model = kind(5, 3, max_norm=0.5)
-    weight, before = model.weight, model.weight.detach().clone()
+    weight, before, version = model.weight, model.weight.detach().clone(), model.weight._version
     with untouched(model, mode="train"):
         model(torch.arange(5).reshape(1, 5))
         assert not torch.equal(weight, before)
     assert model.weight is weight
+    assert weight._version == version
     assert torch.equal(weight, before)
+
+
+def scripted() -> nn.Module:
+    return torch.jit.script(nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)))
+
+
+def traced() -> nn.Module:
+    return torch.jit.trace(nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)), INPUTS, check_trace=False)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize("create", [scripted, traced])
+def test_scripted_modules_have_their_statistics_and_modes_back(create):
+    model = create()
+    waiting = model(INPUTS).square().sum()
+    buffers = dict(model.named_buffers())
+    before = {name: buffer.clone() for name, buffer in buffers.items()}
+    modes = [module.training for module in model.modules()]
+    with untouched(model, mode="eval"):
+        assert not model.training
+    with untouched(model, mode="train"):
+        run(model)
+        assert not torch.equal(buffers["1.running_mean"], before["1.running_mean"])
+    assert [module.training for module in model.modules()] == modes
+    assert all(torch.equal(buffer, before[name]) for name, buffer in buffers.items())
+    waiting.backward()
+
+
+def test_modules_beside_the_model_have_everything_back_and_keep_their_mode():
+    model, others = nn.Linear(3, 3), [Busy().eval(), Busy()]
+    before = [contents(module) for module in others]
+    with untouched(model, mode="train", beside=others):
+        assert [module.training for module in others] == [False, True]
+        run(others[1])
+    assert [contents(module) for module in others] == before
 
 
 def times_ten(calls: list[int]) -> Callable[[Tensor], Tensor]:

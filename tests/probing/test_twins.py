@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch.utils.data import BatchSampler, DataLoader, IterableDataset, Sampler, SequentialSampler, TensorDataset
+from torch.utils.data import (
+    BatchSampler,
+    ChainDataset,
+    DataLoader,
+    IterableDataset,
+    Sampler,
+    SequentialSampler,
+    TensorDataset,
+)
 
 from heldin.errors import BatchesError
-from heldin.probing.twins import copied, loader_over, own_samplers, refuse_one_shot, twin
+from heldin.probing.twins import copied, loader_over, own_samplers, refuse_one_shot, twin, undisturbed
 
 
 def numbers(size=12):
@@ -179,6 +187,69 @@ def test_passes_of_a_copy_are_not_counted_on_the_original_and_a_loader_in_it_has
 def test_what_cannot_be_copied_is_used_as_it_is():
     view = {0: "a"}.values()
     assert copied(view, torch.Generator()) is view
+
+
+class Turning(IterableDataset):
+    """Turns its list at each pass."""
+
+    def __init__(self, size=12):
+        self.order, self.passes = list(range(size)), 0
+
+    def __iter__(self):
+        self.passes += 1
+        self.order.append(self.order.pop(0))
+        yield from self.order
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        pytest.param(lambda stream: DataLoader(stream), id="loader"),
+        pytest.param(lambda stream: Wrapping(stream), id="wrapper"),
+        pytest.param(lambda stream: Wrapping(Wrapping(DataLoader(stream))), id="wrapper of a wrapper"),
+        pytest.param(lambda stream: DataLoader(ChainDataset([stream, stream])), id="chained"),
+    ],
+)
+def test_a_source_holds_afterwards_what_it_held_before(around):
+    stream = Turning()
+    source = around(stream)
+    epoch = iter(source)
+    first = next(epoch)
+    with undisturbed(source):
+        assert len(list(source)) >= 12
+        assert stream.passes > 1
+    assert (stream.passes, stream.order[0]) == (1, 1)
+    assert [int(first), int(next(epoch))] == [1, 2]
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_workers_that_persist_are_not_disturbed_wherever_their_loader_is():
+    loader = DataLoader(numbers(), batch_size=4, num_workers=1, persistent_workers=True)
+    source = Wrapping({"a": loader})
+    epoch = iter(loader)
+    first, kept = next(epoch), loader._iterator
+    with undisturbed(source):
+        assert read(loader) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+    assert (loader._iterator, loader.persistent_workers) == (kept, True)
+    assert read([first, *epoch]) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+
+
+def test_an_iterator_that_was_handed_over_is_read_on():
+    class Once:
+        def __init__(self):
+            self.place = 0
+
+        def __iter__(self):
+            return self
+
+        def __next__(self):
+            self.place += 1
+            return self.place
+
+    source = Once()
+    with undisturbed(source):
+        next(source)
+    assert next(source) == 2
 
 
 def test_asking_whether_something_can_be_read_again_counts_no_pass():

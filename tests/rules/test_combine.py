@@ -185,3 +185,18 @@ def test_combinations_of_named_rules_can_be_nested():
 def test_the_value_is_that_of_the_signal_that_stopped():
     decision = replay(any_of(a=NthRise(5), b=Level(0.0)), [{"a": 1.0, "b": 2.0}])
     assert (decision.signal, decision.value) == ("b", 2.0)
+
+
+@pytest.mark.parametrize("combine", [any_of, all_of])
+def test_a_rule_without_a_name_waits_for_the_first_signal_and_sees_no_other(combine):
+    rule = combine(Level(5.0), b=NthRise(1))
+    early = replay(rule, [{"a": None, "b": 9.0}, {"a": 1.0, "b": 9.0}])
+    assert not early
+    assert early.value == 1.0
+    assert replay(rule, [{"a": None, "b": 9.0}]).value is None
+    assert stop_of(replay(rule, readings(a=[None, 1.0, 6.0], b=[9.0, 9.0, 10.0]))) == (2, LEVEL)
+
+
+def test_a_named_rule_stops_while_the_first_signal_has_no_value():
+    decision = replay(any_of(NthRise(1), b=Level(5.0)), [{"a": None, "b": 9.0}])
+    assert (decision.epoch, decision.signal, decision.value) == (0, "b", 9.0)

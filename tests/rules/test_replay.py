@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from heldin.errors import ArgumentError
-from heldin.rules import ConsecutiveRises, FirstMinimum, Level, NthRise, Patience, all_of, any_of, replay
+from heldin.rules import ConsecutiveRises, FirstMinimum, Level, NthRise, Patience, Warmup, all_of, any_of, replay
 from heldin.types import Decision, Direction, StopReason
 
 EVERY_EPOCH = NthRise(1)
@@ -155,3 +155,24 @@ def test_a_stop_reason_as_a_dict_is_its_word():
 def test_a_value_that_is_not_finite_can_be_written_as_json_too(value):
     plain = replay(NthRise(1), [value]).as_dict()
     assert json.dumps(json.loads(json.dumps(plain))) == json.dumps(plain)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [NthRise(2), Patience(2), FirstMinimum(2, 2), Warmup(NthRise(1), 2), any_of(NthRise(2), Level(9.0))],
+    ids=str,
+)
+def test_values_that_are_not_there_yet_are_waited_out(rule):
+    values = [3.0, 2.0, 3.0, 2.0, 4.0, 5.0, 6.0]
+    alone, late = replay(rule, values), replay(rule, [None, None, *values])
+    assert alone
+    assert late == replace(alone, epoch=alone.epoch + 2, before=alone.before + 2)
+
+
+def test_nothing_follows_from_values_that_are_not_there_yet():
+    assert replay(NthRise(1), [None, None]) == Decision(stop=False)
+    assert replay(any_of(a=NthRise(1), b=NthRise(1)), [{"a": None, "b": None}]) == Decision(stop=False)
+
+
+def test_a_value_may_be_missing_in_between():
+    assert replay(NthRise(1), [2.0, None, 1.0, None, 3.0]).epoch == 4

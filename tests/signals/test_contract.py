@@ -2,6 +2,7 @@
 
 import copy
 import importlib.util
+import itertools
 import math
 import random
 from pathlib import Path
@@ -98,11 +99,10 @@ def test_measuring_that_raises_half_way_leaves_no_trace(name):
     model = network()
     optimizer = trained(model)
     data = batches()
-    calls = []
+    calls = itertools.count(1)  # a list would be put back
 
     def loss_fn(output, target):
-        calls.append(1)
-        if len(calls) == 2:
+        if next(calls) == 2:
             raise KeyboardInterrupt
         return F.cross_entropy(output, target, reduction="none")
 

@@ -7,7 +7,9 @@ import math
 import pytest
 import torch
 from torch.nn import functional as F
+from torch.utils.data import DataLoader, IterableDataset
 
+from heldin import EarlyStopping
 from heldin.errors import ArgumentError
 from heldin.needs import Outputs
 from heldin.rules import FirstMinimum, replay
@@ -100,3 +102,30 @@ def test_its_card():
     assert LabelWave.direction is Direction.RISES
     assert LabelWave.rule == FirstMinimum(window=3, patience=5)
     assert math.isnan(LabelWave().read(torch.eye(3)))
+
+
+class Reshuffled(IterableDataset):
+    """A stream in another order at each pass of training."""
+
+    def __init__(self) -> None:
+        self.passes, self.x, self.y = 0, torch.randn(64, 4), torch.randint(3, (64,))
+
+    def __len__(self) -> int:
+        return 64
+
+    def __iter__(self):
+        self.passes += 1
+        for i in torch.randperm(64, generator=torch.Generator().manual_seed(self.passes)):
+            yield self.x[i], self.y[i]
+
+
+def test_a_stream_that_is_shuffled_anew_is_refused_also_after_a_resume():
+    model, loader = torch.nn.Linear(4, 3), DataLoader(Reshuffled(), batch_size=8)
+    stoppers = [EarlyStopping(model, torch.nn.CrossEntropyLoss(), signal="label_wave") for _ in range(2)]
+    stoppers[0].step(loader)
+    stoppers[1].load_state_dict(stoppers[0].state_dict())
+    for _ in loader:  # training
+        pass
+    for stopper in stoppers:
+        with pytest.raises(ArgumentError, match="begins with other samples"):
+            stopper.step(loader)

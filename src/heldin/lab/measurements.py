@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from heldin.errors import HeldinWarning, NotFiniteError
+from heldin.errors import HeldinWarning, NoSpreadError, NotFiniteError
 from heldin.lab.data import augment
 from heldin.lab.labels import parsed
 from heldin.lab.preparing import Samples, Split
@@ -67,7 +67,7 @@ class Measurements:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", HeldinWarning)  # nobody watches a run; its record stays
                     found, remembered = read(self._probe, signals, source, self.memory)
-            except NotFiniteError:  # training diverged: the record says so, and the run goes on
+            except (NotFiniteError, NoSpreadError):  # training diverged, or fits all: the record says so, and goes on
                 found, remembered = dict.fromkeys(signals, math.nan), {}
             values.update(found)
             self.memory.update(remembered)

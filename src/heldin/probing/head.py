@@ -18,9 +18,10 @@ from heldin.errors import BatchesError, UnservedError, near_match
 from heldin.probing.batches import moved
 from heldin.probing.outputs import output_tensor, require_pair
 from heldin.probing.probe import Probe
+from heldin.probing.structure import own_copy
 
 NO_CLASSES = "Watch another signal where the model is no classifier with one class a sample."
-ONE = torch.ones(1, dtype=torch.float64)
+ONE = torch.ones(1, dtype=torch.float64, device="cpu")
 
 
 def head_alignments(
@@ -50,7 +51,7 @@ def head_alignments(
             require_pair(batch)
             inputs, targets = moved(batch, devices)
             with _overheard(candidates) as calls:
-                output = probe.model(inputs)
+                output = probe.model(own_copy(inputs))
             call = _head_call(calls, output if head is None else None, probe.model)
             candidates = [call.layer]  # from now on there is one to listen to
             parts.append(_alignments(call, targets))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +20,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
+
+from heldin.probing.backward import derivatives
 
 
 @dataclass(frozen=True)
@@ -94,11 +96,11 @@ def factors(
         return []
     edges = [call.output for _, call in layers]
     weights = torch.ones_like(losses) if weights is None else weights.to(losses)
-    deltas = torch.autograd.grad(losses, edges, weights, retain_graph=keep_graph or trusted is None, allow_unused=True)
+    deltas: Sequence[Any] = derivatives(losses, edges, weights, keep_graph=keep_graph or trusted is None)
     keep = [delta is not None for delta in deltas]
     if trusted is None:
         by = _powers_of_two(losses)
-        scaled = torch.autograd.grad(losses, edges, by * weights, retain_graph=keep_graph, allow_unused=True)
+        scaled: Sequence[Any] = derivatives(losses, edges, by * weights, keep_graph=keep_graph)
         keep = [kept and _scales(a, b, by) for kept, a, b in zip(keep, deltas, scaled, strict=True)]
     return [
         _of_layer(module, call, delta) for (module, call), delta, kept in zip(layers, deltas, keep, strict=True) if kept
@@ -120,6 +122,7 @@ def _is_plain(module: nn.Module) -> bool:
         and "weight" in module._parameters  # pruned, parametrised or normalised weights are computed ones
         and "bias" in module._parameters
         and bool(_trained(module))
+        and not any(parameter.is_complex() for parameter in _trained(module))
     )
 
 
@@ -144,7 +147,8 @@ def _uses(losses: Tensor) -> Counter[Node]:
 
 def _powers_of_two(losses: Tensor) -> Tensor:
     """1, 2, 4 or 8 for each sample: multiplying by them rounds nothing, also where gradients are all but zero."""
-    exponents = torch.randint(4, losses.shape, generator=torch.Generator().manual_seed(0))
+    generator = torch.Generator().manual_seed(0)
+    exponents = torch.randint(4, losses.shape, generator=generator, device="cpu")
     exponents[0], exponents[-1] = 0, 3  # not all the same
     return (2.0**exponents).to(losses)
 

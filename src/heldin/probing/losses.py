@@ -2,6 +2,9 @@
 
 Gradient disparity divides the losses of a batch by their standard deviation before it differentiates, so a loss
 that has already been averaged is of no use: it is asked for its unreduced form, and refused if it has none.
+
+A sample whose targets are all ignored (`ignore_index`) is no sample: training's own mean leaves it out, and so do we.
+Model and loss are handed copies of a batch, since either may work on it in place.
 """
 
 from __future__ import annotations
@@ -17,6 +20,8 @@ import torch
 from torch import Tensor, nn
 
 from heldin.errors import ArgumentError, BatchesError, LossError, NotFiniteError
+from heldin.probing.samples import subset
+from heldin.probing.structure import own_copy
 
 SampleLosses: TypeAlias = Callable[[nn.Module, Any], Tensor]
 LossFunction: TypeAlias = Callable[..., Tensor]
@@ -57,7 +62,7 @@ def training_loss(
     """
     if loss_fn is None or not isinstance(batch, (tuple, list)) or len(batch) != 2:
         return sample_losses_from(loss_fn, sample_losses)(model, batch).mean()
-    inputs, target = batch
+    inputs, target = own_copy(batch)
     output = model(inputs)
     _check_lengths(output, target)
     losses = loss_fn(output, target)
@@ -79,8 +84,16 @@ def unreduced(loss_fn: LossFunction | None) -> LossFunction:
         module: nn.Module = getattr(loss_fn, "_orig_mod", loss_fn)  # a compiled one hands on what is set on it
         if not hasattr(module, "reduction"):
             return loss_fn
-        own = copy.copy(module)
-        own.reduction = "none"  # type: ignore[assignment]
+        if module.reduction == "none":
+            return module
+        try:
+            own = copy.copy(module)
+            own.reduction = "none"  # type: ignore[assignment]
+        except Exception as error:  # a property without a setter, a scripted module: whatever these raise
+            raise LossError(
+                f"The loss should let its `reduction` be set, on a copy of it. Found a {type(module).__name__} that "
+                f"does not ({error}). {PER_SAMPLE_REMEDY}"
+            ) from error
         return own
     try:
         parameters = inspect.signature(loss_fn).parameters
@@ -100,6 +113,24 @@ def _ignored_index(loss_fn: LossFunction | None) -> int | None:
     return parameter.default if parameter is not None and isinstance(parameter.default, int) else None
 
 
+def without_ignored(loss_fn: LossFunction | None, batch: Any) -> Any:
+    """The (inputs, targets) batch of just those samples that have a target; any other batch as it is.
+
+    For who takes gradients of single samples, which an ignored sample does not have. None is left of a batch in which
+    all are ignored.
+    """
+    ignored = None if loss_fn is None else _ignored_index(loss_fn)
+    if ignored is None or not isinstance(batch, (tuple, list)) or len(batch) != 2:
+        return batch
+    targets = batch[1]
+    if not isinstance(targets, Tensor) or targets.is_floating_point() or not targets.ndim:
+        return batch
+    counted = _counted(targets != ignored)
+    if counted.all():
+        return batch
+    return subset(batch, len(counted), counted.nonzero()[:, 0]) if counted.any() else None
+
+
 def _from_pair(loss_fn: LossFunction, ignored: int | None, check: bool, model: nn.Module, batch: Any) -> Tensor:
     if not isinstance(batch, (tuple, list)) or len(batch) != 2:
         found = f"a {type(batch).__name__}" + (f" of {len(batch)}" if isinstance(batch, (tuple, list, dict)) else "")
@@ -107,24 +138,24 @@ def _from_pair(loss_fn: LossFunction, ignored: int | None, check: bool, model: n
             f"A batch should be a pair (inputs, targets), and batches a list of such pairs. Found {found}. "
             "For other batches pass loss_fn=None and sample_losses=f with f(model, batch) -> tensor of shape (m,)."
         )
-    inputs, target = batch
+    inputs, target = own_copy(batch)
     output = model(inputs)
     _check_lengths(output, target)
     losses = loss_fn(output, target)
     _check_broadcast(losses, output, target)
     expected = target.shape[0] if isinstance(target, Tensor) and target.ndim else None
     mask = None
-    if ignored is not None and isinstance(losses, Tensor) and losses.ndim > 1 and losses.shape == target.shape:
-        mask = target != ignored
+    if ignored is not None and isinstance(losses, Tensor) and losses.ndim and losses.shape == target.shape:
+        mask = batch[1] != ignored  # not the copy: the loss may have written to it
     return _one_a_sample(losses, expected, mask, check)
 
 
 def _from_batch(sample_losses: SampleLosses, check: bool, model: nn.Module, batch: Any) -> Tensor:
-    return _one_a_sample(sample_losses(model, batch), None, None, check)
+    return _one_a_sample(sample_losses(model, own_copy(batch)), None, None, check)
 
 
 def _one_a_sample(losses: Any, expected: int | None, mask: Tensor | None, check: bool) -> Tensor:
-    """Losses of any shape (m, ...) -> (m,), refused where they cannot be that."""
+    """Losses of any shape (m, ...) -> (m,), refused where they cannot be that; those masked throughout left out."""
     if not isinstance(losses, Tensor):
         raise LossError(f"The loss should be a tensor with one value per sample. Found {type(losses).__name__}.")
     if losses.ndim == 0:
@@ -150,10 +181,18 @@ def _one_a_sample(losses: Any, expected: int | None, mask: Tensor | None, check:
             f"The losses of a batch should be finite. Found {bad} of {losses.numel()} that are NaN or infinite. "
             "Look for NaNs in the data, or for a learning rate under which training diverged."
         )
-    if losses.ndim == 1:
-        return losses
-    parts: Tensor = losses.flatten(1)
-    return parts.mean(1) if mask is None else parts.sum(1) / mask.flatten(1).sum(1).clamp(min=1)
+    if mask is None:
+        return losses if losses.ndim == 1 else losses.flatten(1).mean(1)
+    means: Tensor = losses if losses.ndim == 1 else losses.flatten(1).sum(1) / mask.flatten(1).sum(1).clamp(min=1)
+    if not check:  # which samples count depends on values, and inside a vmap these cannot be looked at
+        return means
+    counted = _counted(mask)
+    return means if counted.all() else means[counted]
+
+
+def _counted(mask: Tensor) -> Tensor:
+    """Of a mask of targets (m, ...) which samples have any: (m,)."""
+    return mask if mask.ndim == 1 else mask.flatten(1).any(1)
 
 
 def _check_lengths(output: Any, target: Any) -> None:

@@ -19,10 +19,11 @@ import torch
 from torch import Tensor, nn
 
 from heldin.errors import BatchesError, HeldinWarning, UnservedError
-from heldin.probing.backward import let_freed_memory_stay
+from heldin.probing.backward import let_freed_memory_stay, num_values
 from heldin.probing.batches import moved
 from heldin.probing.classes import class_targets, of_class
 from heldin.probing.linear import Factors, chunked_weight_gradients, factors, recorded
+from heldin.probing.losses import without_ignored
 from heldin.probing.persample import chunk_size, chunked_gradients
 from heldin.probing.probe import Probe
 from heldin.probing.spread import Running, Totals, add_outer_products, norms_sq
@@ -42,10 +43,11 @@ def sample_moments(probe: Probe, batches: Iterable[Any], *, seed: int | None = N
         UnservedError: the model uses the statistics of the batch, also in evaluation mode.
     """
     listed = probe.listed(batches)
+    counted = [own for batch in listed if (own := without_ignored(probe.loss_fn, batch)) is not None]
     found: list[Moments] = []
     with probe.session(seed=seed, mode="eval") as devices:
         _refuse_batch_statistics(probe.model)
-        for split in _splits(probe, (moved(batch, devices) for batch in listed)):
+        for split in _splits(probe, (moved(batch, devices) for batch in counted)):
             if split.num_samples >= 2:
                 found.append(_moments(probe, split))
     _report_skipped(probe, len(listed) - len(found), len(listed))
@@ -62,7 +64,8 @@ def class_moments(probe: Probe, batches: Iterable[Any], *, seed: int | None = No
         BatchesError: no class has 2 samples.
         UnservedError: the targets are no classes, or the model uses the statistics of the batch.
     """
-    listed = probe.listed(batches)
+    every = [without_ignored(probe.loss_fn, batch) for batch in probe.listed(batches)]
+    listed = [batch for batch in every if batch is not None]
     labels = [class_targets(batch) for batch in listed]
     ignored = getattr(probe.loss_fn, "ignore_index", -100)  # torch's own default: padding, no class
     classes = Counter(label for own in labels for label in own.tolist() if label != ignored)
@@ -127,14 +130,14 @@ def _moments(probe: Probe, split: _Split) -> Moments:
             parameter.add(gradients)
     for parameter in running:
         parameter.into(totals)
-    return totals.moments(num, sum(parameter.numel() for parameter in probe.parameters()))
+    return totals.moments(num, sum(map(num_values, probe.parameters())))
 
 
 @torch.no_grad()
 def _norms(probe: Probe, split: _Split) -> Tensor:
     """||g_i|| of the samples of a batch: (n,), in double precision on the CPU."""
     num = split.num_samples
-    total = torch.zeros(num, dtype=torch.float64)
+    total = torch.zeros(num, dtype=torch.float64, device="cpu")
     for layer in split.layers:
         if layer.weight is not None and layer.inputs.shape[1] == 1:
             total += norms_sq(layer.inputs) * norms_sq(layer.deltas)

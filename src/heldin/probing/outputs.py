@@ -11,6 +11,7 @@ from torch import Tensor
 from heldin.errors import BatchesError, UnservedError, require_integer
 from heldin.probing.batches import moved
 from heldin.probing.probe import Probe
+from heldin.probing.structure import own_copy
 
 
 def outputs(probe: Probe, batches: Iterable[Any], *, num_samples: int | None = None, seed: int | None = None) -> Tensor:
@@ -70,7 +71,7 @@ def output_of(probe: Probe, batch: Any) -> Tensor:
                 "loss_fn=None and sample_losses=f with f(model, batch) -> tensor of shape (m,)."
             )
         inputs, targets = batch
-        output = output_tensor(probe.model(inputs))
+        output = output_tensor(probe.model(own_copy(inputs)))
         if isinstance(targets, Tensor) and targets.ndim and len(targets) != len(output):
             raise BatchesError(
                 f"Outputs and targets of a batch should be equally many. Found outputs of shape {tuple(output.shape)} "

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from heldin.errors import HeldinWarning, LossError
+from heldin.probing.backward import derivatives, in_reals
 from heldin.probing.probe import Probe
 from heldin.probing.samples import Rebuild, taken_apart
 
@@ -91,7 +92,7 @@ def _together(
             # An operation that torch itself takes sample by sample: its affair, and the numbers are right.
             warnings.filterwarnings("ignore", message="There is a performance drop", category=UserWarning)
             found = each(values, chunk)
-        return [found[names[parameter]] for parameter in parameters]
+        return [in_reals(found[names[parameter]]) for parameter in parameters]
 
     return together
 
@@ -100,14 +101,15 @@ def _one_by_one(
     probe: Probe, chunk: list[Tensor], rebuild: Rebuild, parameters: Sequence[nn.Parameter]
 ) -> list[Tensor]:
     """The same gradients by a forward and backward pass a sample."""
-    found = [torch.zeros((chunk[0].shape[0], *p.shape), dtype=p.dtype, device=p.device) for p in parameters]
-    for number in range(chunk[0].shape[0]):
+    num = chunk[0].shape[0]
+    found = [in_reals(torch.zeros((num, *p.shape), dtype=p.dtype, device=p.device)) for p in parameters]
+    for number in range(num):
         loss = _only(probe.losses(rebuild([tensor[number : number + 1] for tensor in chunk]), check=False))
         if not loss.requires_grad:  # this sample's loss does not depend on the model
             continue
-        for rows, part in zip(found, torch.autograd.grad(loss, parameters, allow_unused=True), strict=True):
+        for rows, part in zip(found, derivatives(loss, parameters), strict=True):
             if part is not None:
-                rows[number] = part.to_dense() if part.is_sparse else part
+                rows[number] = in_reals(part)
     return found
 
 

@@ -1,7 +1,7 @@
 """Model + batches -> gradients, leaving no trace.
 
-The only place that runs a model. A `Probe` puts everything back as it found it: weights, buffers, flags, `.grad`,
-hooks and every random stream, also when it raises half-way.
+The only place that runs a model. A `Probe` puts everything back as it found it: buffers, flags, `.grad`, hooks, every
+random stream and what else model and loss hold, also when it raises half-way. Weights it does not write.
 """
 
 from __future__ import annotations
@@ -14,18 +14,22 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from heldin.errors import ArgumentError, BatchesError, HeldinWarning, require_choice
-from heldin.probing.backward import gradient
+from heldin.errors import ArgumentError, BatchesError, HeldinWarning, NoSpreadError, require_choice
+from heldin.probing.backward import gradient, num_values
 from heldin.probing.batches import listed, moved
+from heldin.probing.contents import put_back
 from heldin.probing.losses import LossFunction, SampleLosses, sample_losses_from, training_loss
 from heldin.probing.randomness import own_randomness
+from heldin.probing.reach import is_generator, is_module, within_reach
 from heldin.probing.rescaling import pooled_std, weights
 from heldin.probing.shots import Shot, backward_pass, backward_passes
 from heldin.probing.stacking import can_be_stacked, shoot_stack
-from heldin.probing.trace import plain_execution, untouched
+from heldin.probing.trace import plain_execution, refuse_lazy, untouched, versions, written_since
+from heldin.probing.twins import undisturbed
 from heldin.types import RESCALINGS, Gradients
 
 MODES = ("train", "eval")
+MOST_BYTES = 2**22  # of a tensor that a loss holds, to be put back
 
 
 class Probe:
@@ -97,16 +101,26 @@ class Probe:
 
         Randomness inside follows from `seed` alone; `seed` and `mode` stand in for the probe's own, this time.
         """
+        refuse_lazy(self.model)
+        before = versions(self.model)
         devices = {parameter.device for parameter in self.parameters()}
-        modules = [thing for thing in (self.model, self.loss_fn, self.sample_losses) if isinstance(thing, nn.Module)]
-        holders = [self.loss_fn, self.sample_losses, *(m for module in modules for m in module.modules())]
+        models = [thing for thing in (self.model, self.loss_fn, self.sample_losses) if isinstance(thing, nn.Module)]
+        modules = dict.fromkeys(module for model in models for module in model.modules())
+        found = within_reach([self.loss_fn, self.sample_losses, *modules])
+        known = set(map(id, modules))
+        beside = [thing for thing in found.things if is_module(thing) and id(thing) not in known]
+        generators = [thing for thing in (*found.things, *found.beside) if is_generator(thing)]
         with (
-            own_randomness(self.seed if seed is None else seed, *holders),
+            own_randomness(self.seed if seed is None else seed, *generators),
             plain_execution(device_types={device.type for device in devices}, autocast=self.autocast),
-            untouched(*modules, mode=self.mode if mode is None else mode),
+            put_back(found.things, most_bytes=MOST_BYTES),
+            untouched(*models, mode=self.mode if mode is None else mode, beside=beside),
         ):
             self._losses = sample_losses_from(self.loss_fn, self.sample_losses)  # the loss as it is by now
             yield devices
+        caveat = written_since(before, self.model)
+        if caveat is not None and self.first_time(caveat):
+            warnings.warn(f"{caveat} This is said once.", HeldinWarning, stacklevel=4)
 
     def losses(self, batch: Any, *, check: bool = True) -> Tensor:
         """The losses of the samples of a batch (m,), inside a session; unchecked inside a vmap."""
@@ -122,7 +136,7 @@ class Probe:
         """Batches handed over as they are to be used; a loader is read through a twin."""
         if isinstance(batches, (list, tuple)):
             return list(batches)
-        with own_randomness(None, batches):  # a loader may draw when it is iterated
+        with own_randomness(None, batches), undisturbed(batches):  # a loader may draw when it is iterated
             return listed(batches, name)
 
     def gradients(
@@ -170,7 +184,7 @@ class Probe:
         second = [] if against is None else self.listed(against, "against")
         pooled = None if pool is None else self.listed(pool, "pool")
         if len(first) < at_least or (against is not None and not second):
-            raise BatchesError(_too_few(wanted[0], len(first), len(second), at_least, []))
+            raise _too_few(wanted[0], len(first), len(second), at_least, [])
         together = as_products and not self.autocast and can_be_stacked(self.model, self.loss_fn, [*first, *second])
         sets = [(first, wanted), (second, compared)]
         with self.session(seed=seed) as devices:
@@ -224,9 +238,12 @@ class Probe:
     ) -> Gradients:
         """The usable rows of one re-scaling; the others are named once and left out."""
         problems = [shot.problems[name] for shot in shots if name in shot.problems]
-        first, second = ([s for s in part if name not in s.problems] for part in (shots[:split], shots[split:]))
+        sets = shots[:split], shots[split:]
+        first, second = ([shot for shot in part if name not in shot.problems] for part in sets)
         if len(first) < at_least or (len(shots) > split and not second):
-            raise BatchesError(_too_few(name, len(first), len(second), at_least, problems))
+            num, others = (sum("sample" not in shot.problems.get(name, "") for shot in part) for part in sets)
+            flat = num >= at_least and (len(shots) == split or others > 0)  # by their sizes they would do
+            raise _too_few(name, len(first), len(second), at_least, problems, flat)
         if problems and self.first_time(name):
             skipped = f"{len(problems)} of {len(shots)} batches skipped with rescale={name!r}"
             warnings.warn(f"{skipped}: {problems[0]}. This is said once.", HeldinWarning, stacklevel=5)
@@ -234,24 +251,26 @@ class Probe:
         return Gradients(
             rows=tuple(shot.rows[backward_pass(name)] for shot in kept),
             scales=tuple(shot.scales.get(name, 1.0) for shot in kept),
-            sizes=tuple(parameter.numel() for parameter in parameters),
+            sizes=tuple(map(num_values, parameters)),
             split=len(first),
             num_samples=tuple(shot.losses.numel() for shot in kept),
         )
 
 
-def _too_few(name: str, first: int, second: int, at_least: int, problems: list[str]) -> str:
-    """The message for fewer usable batches than needed."""
-    others = " and at least 1 to compare them with" if first >= at_least else ""
+def _too_few(name: str, first: int, second: int, least: int, problems: list[str], flat: bool = False) -> BatchesError:
+    """The error for fewer usable batches than needed; `flat`: there would be enough, did their losses differ."""
+    others = " and at least 1 to compare them with" if first >= least else ""
     skipped = f"; {len(problems)} skipped, one because {problems[0]}" if problems else ""
-    if any("single sample" in problem for problem in problems):
+    if flat:
+        remedy = "Is the loss a constant? Or does the model fit these batches exactly? Then nothing is left to measure."
+    elif any("single sample" in problem for problem in problems):
         remedy = (
             'For batches of one sample use GradientDisparity(rescale="pooled_std") with 20 batches, as the paper does; '
             "otherwise use larger batches."
         )
     else:
         remedy = "Give more batches: a smaller batch size makes more of the same data."
-    return (
-        f"At least {at_least} batches{others} should be usable with rescale={name!r}. "
+    return (NoSpreadError if flat else BatchesError)(
+        f"At least {least} batches{others} should be usable with rescale={name!r}. "
         f"Found {first + second}{skipped}. {remedy}"
     )

@@ -2,7 +2,7 @@
 
 What is drawn inside is a function of the seed alone, and what is drawn afterwards is what would have been drawn
 without us. Covered are the global streams (Python, NumPy, torch on the CPU and on every device in use) and the
-generators that data loaders, samplers, datasets and modules hold, in attributes, containers, closures.
+generators that data loaders, samplers, datasets and modules hold or use by a global name.
 """
 
 from __future__ import annotations
@@ -11,17 +11,13 @@ import functools
 import hashlib
 import random
 import sys
-import types
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 
-SMALL = 64  # containers with more entries hold data, not generators
-DEPTH = 10  # loader, subset, dataset, transforms, a list of them, one of them, its function, its generator
-
-MODULE_ATTRIBUTES = frozenset(vars(torch.nn.Module())) - {"_modules"}  # torch's own: parameters, buffers, hooks
+from heldin.probing.reach import is_generator, within_reach
 
 
 def seed_for(seed: int, *place: int | str) -> int:
@@ -45,57 +41,8 @@ def own_randomness(seed: int | None, *holders: object) -> Iterator[None]:
 
 
 def generators_in(holders: Iterable[object]) -> list[Any]:
-    """The random generators reachable from `holders` through attributes, small containers and closures."""
-    found: list[Any] = []
-    seen: set[int] = set()
-    frontier: list[Any] = list(holders)
-    for _ in range(DEPTH):
-        children: list[Any] = []
-        for holder in frontier:
-            if isinstance(holder, _OPAQUE) or id(holder) in seen:
-                continue
-            seen.add(id(holder))
-            if _is_generator(holder):
-                found.append(holder)
-            else:
-                children.extend(_held_by(holder))
-        frontier = children
-    return found
-
-
-_OPAQUE = (type(None), bool, int, float, str, bytes, type, torch.Tensor, types.BuiltinFunctionType, types.ModuleType)
-
-
-def _held_by(holder: Any) -> Iterable[Any]:
-    if isinstance(holder, dict):
-        return holder.values() if len(holder) <= SMALL else ()
-    if isinstance(holder, (list, tuple, set)):
-        return holder if len(holder) <= SMALL else ()
-    if isinstance(holder, torch.nn.Module):
-        return [value for name, value in vars(holder).items() if name not in MODULE_ATTRIBUTES]
-    if isinstance(holder, types.FunctionType):
-        cells = [cell.cell_contents for cell in holder.__closure__ or () if _is_filled(cell)]
-        return [*cells, *(holder.__defaults__ or ()), *(holder.__kwdefaults__ or {}).values()]
-    if isinstance(holder, types.MethodType):
-        return [holder.__self__, holder.__func__]
-    if isinstance(holder, functools.partial):
-        return [holder.func, *holder.args, *holder.keywords.values()]
-    return getattr(holder, "__dict__", {}).values()
-
-
-def _is_filled(cell: types.CellType) -> bool:
-    try:
-        return cell.cell_contents is not None
-    except ValueError:
-        return False
-
-
-def _is_generator(candidate: object) -> bool:
-    numpy = sys.modules.get("numpy")
-    known: tuple[type, ...] = (torch.Generator, random.Random)
-    if numpy is not None:
-        known += (numpy.random.Generator, numpy.random.RandomState)
-    return isinstance(candidate, known) and not isinstance(candidate, random.SystemRandom)  # which has no state
+    """The random generators within reach of `holders`."""
+    return [thing for found in within_reach(holders) for thing in found if is_generator(thing)]
 
 
 def _global_streams(seed: int | None) -> Iterator[Callable[[], object]]:

@@ -41,6 +41,8 @@ DIVIDED = ("none", "std_detached", "grad_std", "pooled_std")
 
 def unusable(losses: Tensor, rescale: str, eps: float) -> str | None:
     """Why a batch with these losses cannot be re-scaled so, or None. `eps` is that of the losses' own precision."""
+    if losses.numel() == 0:
+        return "the targets of all its samples are ignored (ignore_index)"
     if rescale not in ("std", "std_detached", "minmax"):
         return None
     if losses.numel() == 1:

@@ -1,4 +1,4 @@
-"""Single samples out of a batch of any structure: tensors in tuples, lists, dictionaries, dataclasses.
+"""Single samples out of a batch of any structure.
 
 A tensor whose first dimension is as long as the batch has samples holds one row a sample; everything else belongs to
 all samples alike and is handed on as it is.
@@ -6,13 +6,13 @@ all samples alike and is handed on as it is.
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from torch import Tensor
 
 from heldin.errors import BatchesError
+from heldin.probing.structure import changed, tensors_in
 
 Rebuild = Callable[[Sequence[Tensor]], Any]
 
@@ -23,8 +23,7 @@ def taken_apart(batch: Any, num_samples: int) -> tuple[list[Tensor], Rebuild]:
     Raises:
         BatchesError: no tensor in the batch has `num_samples` rows.
     """
-    rows: list[Tensor] = []
-    _walk(batch, lambda tensor: rows.append(tensor) if _has_rows(tensor, num_samples) else None)
+    rows = [tensor for tensor in tensors_in(batch) if _has_rows(tensor, num_samples)]
     if not rows:
         raise BatchesError(
             f"A batch should hold a tensor with one row for each of its {num_samples} samples, so that single samples "
@@ -34,7 +33,7 @@ def taken_apart(batch: Any, num_samples: int) -> tuple[list[Tensor], Rebuild]:
 
     def rebuild(others: Sequence[Tensor]) -> Any:
         stream: Iterator[Tensor] = iter(others)
-        return _walk(batch, lambda tensor: next(stream) if _has_rows(tensor, num_samples) else tensor)
+        return changed(batch, lambda tensor: next(stream) if _has_rows(tensor, num_samples) else tensor)
 
     return rows, rebuild
 
@@ -47,18 +46,3 @@ def subset(batch: Any, num_samples: int, index: Tensor | slice) -> Any:
 
 def _has_rows(tensor: Tensor, num_samples: int) -> bool:
     return tensor.ndim > 0 and tensor.shape[0] == num_samples
-
-
-def _walk(thing: Any, change: Callable[[Tensor], Any]) -> Any:
-    """The same structure with every tensor changed; the order of the tensors is always the same."""
-    if isinstance(thing, Tensor):
-        return change(thing)
-    if isinstance(thing, Mapping):
-        return type(thing)({key: _walk(value, change) for key, value in thing.items()})  # type: ignore[call-arg]
-    if isinstance(thing, (list, tuple)):
-        parts = [_walk(part, change) for part in thing]
-        return type(thing)(*parts) if hasattr(thing, "_fields") else type(thing)(parts)
-    if dataclasses.is_dataclass(thing) and not isinstance(thing, type):
-        names = [field.name for field in dataclasses.fields(thing) if field.init]
-        return dataclasses.replace(thing, **{name: _walk(getattr(thing, name), change) for name in names})
-    return thing

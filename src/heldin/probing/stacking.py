@@ -67,12 +67,14 @@ def shoot_stack(
     """One forward pass for all batches, and a backward pass for each way of re-scaling that needs its own.
 
     Raises:
-        ArithmeticError: the losses of a batch are all but equal.
+        ArithmeticError: the losses of a batch are all but equal, or some samples have none.
     """
     let_freed_memory_stay()
     sizes = [len(inputs) for inputs, _ in batches]
     with recorded(model) as calls:
         losses = losses_of(tuple(torch.cat(parts) for parts in zip(*batches, strict=True)))
+    if losses.numel() != sum(sizes):
+        raise ArithmeticError("Some targets are ignored: which losses belong to which batch is not known here.")
     eps = torch.finfo(losses.dtype).eps
     shots = [Shot(own) for own in torch.split(losses.detach().cpu().double(), sizes)]
     if any(len(shot.losses) > 1 and unusable(shot.losses, "std", math.sqrt(eps)) for shot in shots):

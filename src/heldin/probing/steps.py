@@ -21,6 +21,7 @@ from torch.optim import Optimizer
 from torch.optim import optimizer as torch_optimizer
 
 from heldin.errors import ArgumentError, BatchesError, LossError, UnservedError, require_integer
+from heldin.probing.backward import derivatives
 from heldin.probing.batches import moved
 from heldin.probing.outputs import collected, outputs, require_pair
 from heldin.probing.probe import Probe
@@ -137,7 +138,7 @@ class _Twin(nn.Module):
     def _differentiate(self, batch: Any) -> Tensor:
         """Training's loss; its gradient is left in `.grad` of the copies, as `backward` would leave it."""
         loss = self.probe.training_loss(batch)
-        gradients = torch.autograd.grad(loss, self.moving, allow_unused=True)
+        gradients = derivatives(loss, self.moving)
         if all(gradient is None for gradient in gradients):
             raise LossError(
                 "The loss should depend on the parameters the optimizer steps. Found one in which none of them takes "
@@ -230,7 +231,8 @@ def _relabelled(batch: Any, output: Tensor, generator: torch.Generator) -> Any:
     if not isinstance(targets, Tensor) or targets.dtype is torch.bool or targets.is_floating_point():
         kind = f"of type {targets.dtype}" if isinstance(targets, Tensor) else f"that are a {type(targets).__name__}"
         raise UnservedError(f"Random labels need batches (inputs, integer classes). Found targets {kind}. {remedy}")
-    drawn = torch.randint(_num_classes(output, targets, remedy), targets.shape, generator=generator)
+    num_classes = _num_classes(output, targets, remedy)
+    drawn = torch.randint(num_classes, targets.shape, generator=generator, device="cpu")
     labels = torch.where(targets < 0, targets, drawn.to(targets))
     return type(batch)([inputs, labels]) if type(batch) in (tuple, list) else (inputs, labels)
 

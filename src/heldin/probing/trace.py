@@ -2,8 +2,9 @@
 
 Inside `untouched` a model may be run forward and backward; afterwards every module has its flags, buffers, hooks and
 attributes back, as the very objects they were. Nothing is copied back: for the time being the modules work on copies
-of their buffers and of what else they could change in place, so the originals are never written. Gradients are taken
-with `torch.autograd.grad`, which leaves `.grad` alone; the hooks a user hung on gradients (of parameters or of
+of their buffers and of what else they could change in place, so the originals are never written. Only where copies
+cannot be lent is something copied back: embeddings with `max_norm`, and the buffers of scripted modules. Gradients are
+taken with `torch.autograd.grad`, which leaves `.grad` alone; the hooks a user hung on gradients (of parameters or of
 modules) do not run, because they belong to training.
 """
 
@@ -12,38 +13,77 @@ from __future__ import annotations
 import copy
 import sys
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.nn.modules import module as torch_module
+from torch.nn.parameter import is_lazy
+
+from heldin.errors import ArgumentError
 
 HOOKS = frozenset(name for name in vars(nn.Module()) if name.endswith("hooks") or "_hooks_" in name)
 CONTAINERS = (list, dict, set, OrderedDict, defaultdict, deque, Counter)
 
 
 @contextmanager
-def untouched(*models: nn.Module, mode: str) -> Iterator[None]:
-    """Whatever is done to `models` inside is undone, also when it raises. `mode` is `"train"` or `"eval"`."""
-    modules = list(dict.fromkeys(module for model in models for module in model.modules()))
-    parameters = list(dict.fromkeys(p for model in models for p in model.parameters()))
+def untouched(*models: nn.Module, mode: str, beside: Iterable[nn.Module] = ()) -> Iterator[None]:
+    """Whatever is done to `models` inside is undone, also when it raises. `mode` is `"train"` or `"eval"`.
+
+    So it is for the modules `beside` them, which no `train()` reaches: they keep the mode they are in.
+    """
+    held = (*models, *beside)
+    modules = list(dict.fromkeys(module for model in held for module in model.modules()))
+    parameters = list(dict.fromkeys(p for model in held for p in model.parameters()))
     with ExitStack() as undo:
         for parameter in parameters:
             undo.callback(_put_back, parameter, parameter._backward_hooks, parameter.requires_grad)
             parameter._backward_hooks = None
-        for weight in _written_by_forward(modules):
-            undo.callback(_write, weight, weight.detach().clone())
+        for tensor in _written_by_forward(modules):
+            # Its version too: what a backward pass still waiting has saved of it is what it was.
+            undo.enter_context(_unsafe_preserve_version_counter(tensor))
+            undo.callback(_write, tensor, tensor.detach().clone())
         for hooks in (torch_module._global_backward_hooks, torch_module._global_backward_pre_hooks):
             undo.callback(hooks.update, dict(hooks))
             hooks.clear()
         for module in modules:
+            if isinstance(module, torch.jit.ScriptModule):
+                undo.callback(setattr, module, "training", module.training)  # no attribute: it lies in C++
             undo.callback(_refill, vars(module), dict(vars(module)))
         _lend_copies(modules)
         for model in models:
             _set_mode(model, mode)
         yield
+
+
+def refuse_lazy(model: nn.Module) -> None:
+    """Weights that are made at the first forward pass are training's to make."""
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if is_lazy(tensor):
+            raise ArgumentError(
+                f"The model should know its weights. Found that `{name}` of {type(model).__name__} gets its shape from "
+                "the first batch. Run one batch through it first: model(inputs)."
+            )
+
+
+def versions(model: nn.Module) -> dict[str, int]:
+    """For each parameter a number that every write to it raises."""
+    return {name: 0 if p.is_inference() else p._version for name, p in model.named_parameters()}
+
+
+def written_since(before: dict[str, int], model: nn.Module) -> str | None:
+    """What there is to say where forward passes wrote to weights: these are not copied, and so not put back."""
+    written = [name for name, version in versions(model).items() if version != before.get(name)]
+    if not written:
+        return None
+    return (
+        f"The forward pass of {type(model).__name__} writes to its own weights ({written[0]}), and those of a "
+        "measurement did so too: training goes on from what they wrote. Buffers are put back: register what forward "
+        "writes with register_buffer()."
+    )
 
 
 @contextmanager
@@ -94,9 +134,14 @@ def _lend_copies(modules: list[nn.Module]) -> None:
 
 
 def _written_by_forward(modules: list[nn.Module]) -> list[Tensor]:
-    """Weights that a forward pass writes to: embeddings with `max_norm` renormalise their rows in place."""
+    """What a forward pass writes to and no copy can be lent of.
+
+    Embeddings with `max_norm` renormalise rows of their weights in place; scripted modules have their buffers in C++.
+    """
     embeddings = (m for m in modules if isinstance(m, (nn.Embedding, nn.EmbeddingBag)) and m.max_norm is not None)
-    return list(dict.fromkeys(embedding.weight for embedding in embeddings))
+    scripted = (module for module in modules if isinstance(module, torch.jit.ScriptModule))
+    buffers = (buffer for module in scripted for buffer in module.buffers(recurse=False))
+    return list(dict.fromkeys((*(embedding.weight for embedding in embeddings), *buffers)))
 
 
 def _put_back(parameter: nn.Parameter, hooks: Any, requires_grad: bool) -> None:
@@ -111,5 +156,5 @@ def _refill(attributes: dict[str, Any], saved: dict[str, Any]) -> None:
 
 
 @torch.no_grad()
-def _write(weight: Tensor, saved: Tensor) -> None:
-    weight.copy_(saved)
+def _write(tensor: Tensor, saved: Tensor) -> None:
+    tensor.copy_(saved)

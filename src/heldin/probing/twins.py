@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -11,11 +12,33 @@ from torch.utils.data import DataLoader, IterableDataset
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from heldin.errors import BatchesError
+from heldin.probing.contents import MOST_ENTRIES, put_back
+from heldin.probing.reach import within_reach
+
+MOST_ENTRIES_OF_A_STREAM = 10_000_000  # it may shuffle its list of files at each pass, which takes much longer
 
 ONE_SHOT_REMEDY = (
     "Take a few batches from it once, kept = list(itertools.islice(stream, 5)), and either measure on them yourself "
     'with heldin.measure(model, loss_fn, kept), or call stopper.step(kept) each time with probes="fixed".'
 )
+
+
+@contextmanager
+def undisturbed(source: Any) -> Iterator[None]:
+    """Whatever is read inside, `source` goes on as if nothing had been: what it holds, however deep, is put back.
+
+    A copy or a twin alone does not do: datasets, collate functions and all that a source merely refers to are shared.
+    """
+    if isinstance(source, (list, tuple, Iterator)):  # of batches; and what was handed over to be read on, is
+        yield
+        return
+    things = within_reach([source]).things
+    streams = not isinstance(source, DataLoader) or isinstance(source.dataset, IterableDataset)
+    with put_back(things, most_entries=MOST_ENTRIES_OF_A_STREAM if streams else MOST_ENTRIES):
+        for thing in things:
+            if issubclass(type(thing), DataLoader) and vars(thing).get("_iterator") is not None:
+                vars(thing).update(_iterator=None, persistent_workers=False)  # or it would be reset while in use
+        yield
 
 
 def refuse_one_shot(source: Iterable[Any]) -> None:

@@ -13,15 +13,16 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeGuard, TypeVar
 
 from heldin.errors import ArgumentError, require_choice
 from heldin.types import Decision, Direction, StopReason
 
 State: TypeAlias = dict[str, Any]
 Value: TypeAlias = "float | Mapping[str, float | None]"  # None: a signal that has no value yet
+MaybeValue: TypeAlias = "Value | None"
 Directions: TypeAlias = "Direction | Mapping[str, Direction]"
 
 DEFAULT_PATIENCE = 5
@@ -145,11 +146,27 @@ def single_value(value: Value) -> float:
     return float(value)
 
 
-def first_value(value: Value) -> float:
-    """The value of the signal that comes first, the deciding one; of the first that has one."""
+def first_value(value: Value) -> float | None:
+    """The value of the signal that comes first, the deciding one; None while it has none."""
     if not isinstance(value, Mapping):
         return float(value)
-    known = [number for number in value.values() if number is not None]
-    if not known:
+    if not value:
         raise ArgumentError("A rule should be given at least one value. Found an empty mapping.")
-    return float(known[0])
+    first = next(iter(value.values()))
+    return None if first is None else float(first)
+
+
+def says_something(value: MaybeValue) -> TypeGuard[Value]:
+    """Whether a signal has a value: those that compare readings have none at first, and rules are not asked then."""
+    if isinstance(value, Mapping):
+        return not value or any(number is not None for number in value.values())
+    return value is not None
+
+
+def placed(decision: Decision, epochs: Sequence[int]) -> Decision:
+    """The same decision, where the rule's n-th value was that of `epochs[n]`."""
+    return replace(
+        decision,
+        epoch=None if decision.epoch is None else epochs[decision.epoch],
+        before=None if decision.before is None else epochs[decision.before],
+    )

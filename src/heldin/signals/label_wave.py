@@ -28,7 +28,7 @@ class LabelWave(RememberingSignal):
     Shapes:
         outputs (n, C, ...), the classes in dimension 1, or one number a sample, whose sign is the class -> one number.
     Cost:
-        one forward pass over the training set; memory n predictions.
+        one forward pass over the training set, which should have a length; memory n predictions.
     Misleads when:
         labels are clean, or nearly so (there is no wave to find); regularisation is strong; the learning rate falls
         (smaller steps change fewer predictions); readings are not evenly spaced.

@@ -28,7 +28,7 @@ def readme(paper: Paper, found: Sequence[Judged], runs: Runs) -> str:
     asked = answers(paper.questions, found)
     if asked.rows:
         parts += ["## The questions", ASKED, asked.markdown()]
-    parts += ["## In one table", _linked(summary(found).markdown(), found), COUNTED]
+    parts += ["## In one table", COUNTED, _linked(summary(found).markdown(), found)]
     parts += ["## What is claimed in words", statements(found).markdown(), "## Item by item"]
     parts += [_section(each, runs.profile) for each in found]
     return "\n\n".join(part.strip() for part in parts) + "\n"

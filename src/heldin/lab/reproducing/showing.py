@@ -28,7 +28,7 @@ def page_of(paper: Paper, found: Sequence[Judged], runs: Runs, folder: Path) -> 
     asked = answers(paper.questions, found)
     if asked.rows:
         parts += [element("h2", "The questions"), element("p", _plain(ASKED)), _as_html(asked)]
-    parts += [element("h2", "In one table"), _contents(found), element("p", COUNTED, class_="soft")]
+    parts += [element("h2", "In one table"), element("p", COUNTED), _contents(found)]
     parts += [element("h2", "What is claimed in words"), _as_html(statements(found))]
     parts += [_section(each, runs.profile, folder) for each in found]
     return page(
