@@ -23,7 +23,7 @@ ITEM = Item(
     specs=lambda profile: RIVALS_CIFAR10.full(profile),
     build=lambda runs: build(runs, RIVALS_CIFAR10),
     differs="As tab:RW (c).",
-    found="The disparity falls for most of the 25 epochs, for the reason given with tab:var, and rises lastingly only "
-    "when the training loss nears 0, long after the test loss has turned.",
+    found="The disparity falls for most of the 25 epochs, for the reason given with tab:var, and rises lastingly "
+    "only when the training loss nears 0, long after the test loss has turned.",
     seconds=seconds_of,
 )

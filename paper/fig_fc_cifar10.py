@@ -26,5 +26,7 @@ ITEM = Item(
     specs=lambda profile: [spec for setting in NOISE_FC_CIFAR10.values() for spec in setting.full(profile)],
     build=build,
     differs="2,560 samples instead of 50,000, 60 epochs at a rate of 0.1; the network is the paper's.",
+    found="Disparity orders the levels of noise; the generalization gap of these runs does not grow with them, so "
+    "that the two do not rank them alike.",
     seconds=seconds_of,
 )

@@ -32,7 +32,7 @@ ITEM = Item(
     specs=lambda profile: RESCALED.full(profile),
     build=build,
     differs="1,280 samples instead of 12.8 k, width 1/8, 25 epochs.",
-    found="All three fall for most of the run, for the reason given with tab:var, and none of them goes with the test "
-    "loss; they differ little.",
+    found="All three fall for most of the run, for the reason given with tab:var, and none of them goes with the "
+    "test loss; they differ little.",
     seconds=seconds_of,
 )

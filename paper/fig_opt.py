@@ -105,8 +105,8 @@ ITEM = Item(
     build=build,
     differs="1,280 samples instead of 12.8 k, width 1/8, 25 epochs; torch's own learning rates, for the paper "
     "gives none.",
-    found="Both come earlier than in the paper, as a tenth of the samples is fitted sooner; how near they are to each "
-    "other is what is claimed, and that mostly holds. In (c), where the paper has 21 epochs between them, these "
-    "networks hardly learn at all.",
+    found="Both come earlier than in the paper, as a tenth of the samples is fitted sooner; how near they are to "
+    "each other is what is claimed, and that mostly holds. In (c), where the paper has 21 epochs between "
+    "them, these networks hardly learn at all.",
     seconds=seconds_of,
 )

@@ -35,7 +35,7 @@ ITEM = Item(
     specs=lambda profile: [spec for setting in NOISE_CIFAR100.values() for spec in setting.full(profile)],
     build=build,
     differs="1,280 samples instead of 50,000, width 1/16, batches of 32, 25 epochs.",
-    found="The other way round: with 1,280 samples more noise leaves fewer right labels to learn from, and test error "
-    "and disparity rise with it, as they do on the other datasets.",
+    found="The other way round: with 1,280 samples more noise leaves fewer right labels to learn from, and test "
+    "error and disparity rise with it, as they do on the other datasets.",
     seconds=seconds_of,
 )

@@ -15,5 +15,8 @@ ITEM = Item(
     differs="The entire datasets become 1,280 samples of CIFAR and 2,000 of MNIST, widths 1/16 (ResNets), 1/8 (VGG-13) "
     "and 1/4 (AlexNet). ResNet-34 has 5 folds instead of 10: cross-validation then trains on 80 % of the data instead "
     "of 90 %, which is to its disadvantage.",
+    found="In accuracy disparity is ahead of k-fold in most settings, in test loss it is not: it stops later, when "
+    "the test loss has risen again but the test error has not. On CIFAR-100 all ways stay within a point or "
+    "two of chance. What else was tried stands under `tried`.",
     seconds=seconds_of,
 )

@@ -76,5 +76,7 @@ ITEM = Item(
     specs=lambda profile: [spec for setting in SETTINGS.values() for spec in setting.full(profile)],
     build=build,
     differs="As tab:RW and tab:var; the end is the 50th (MNIST) or 25th (CIFAR-10) epoch, not the 200th.",
+    found="On MNIST the norm grows by half a percent at most until the stop, in the two CIFAR-10 settings by 2 to "
+    "4: more than in the paper, at a higher learning rate, and still little beside the changes of disparity.",
     seconds=seconds_of,
 )

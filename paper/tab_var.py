@@ -59,8 +59,8 @@ ITEM = Item(
     differs="12.8 k samples become 2,000 of MNIST and 1,280 of CIFAR-10; widths 1/4 (AlexNet), 1/8 (VGG), 1/16 "
     "(ResNet).",
     found="On CIFAR-10 the correlations are below 0. Before a network has learnt anything all its losses are nearly "
-    "the same, so what gradients are divided by is small and the disparity begins high; it falls as losses spread, for "
-    "most of these short runs, while the test loss already rises. Tried: the disparity without re-scaling, which the "
-    "table shows beside them, and which does go with the test loss there.",
+    "the same, so what gradients are divided by is small and the disparity begins high; it falls as losses "
+    "spread, for most of these short runs, while the test loss already rises. Tried: the disparity without "
+    "re-scaling, which the table shows beside them, and which does go with the test loss there.",
     seconds=seconds_of,
 )

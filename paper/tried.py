@@ -133,10 +133,11 @@ ITEM = Item(
     "settings the rule fires, or of the settings where it sees mean curves; a rule that never fires is *no early "
     "stopping*, and gives what that gives. On CIFAR-100, where chance is 1 %, these narrow networks learn little, and "
     "differences there mean little.",
-    found="In accuracy the paper's rule is ahead of k-fold in most settings, however batches are drawn, and needs the "
-    "re-scaling; k+-fold, which trains once more on all the data, is better than both where each run decides for "
-    "itself. In loss k-fold is ahead. These runs are short: where labels are clean, training to the end is mostly "
-    "better in accuracy than stopping, and where half of them are random on MNIST it is far worse.",
+    found="In accuracy the paper's rule is ahead of k-fold in most settings, however batches are drawn, and needs "
+    "the re-scaling; k+-fold, which trains once more on all the data, is better than both where each run "
+    "decides for itself. In loss k-fold is ahead. These runs are short: where labels are clean, training to "
+    "the end is mostly better in accuracy than stopping, and where half of them are random on MNIST it is far "
+    "worse.",
     seconds=seconds_of,
     inline=True,
 )

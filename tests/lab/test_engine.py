@@ -57,7 +57,7 @@ def test_what_is_done_is_not_run_again_and_a_spec_that_stands_twice_is_run_once(
 def _kill_a_worker(root, spec, killed):
     """Wait until a worker is at work on `spec`, then kill it."""
     timings = Store(root).folder(spec).path / "timings.jsonl"
-    for _ in range(600):
+    for _ in range(2400):
         time.sleep(0.05)
         if timings.exists() and (pids := _workers_on(Store(root).folder(spec).path / "lock")):
             os.kill(pids[0], signal.SIGKILL)

@@ -24,10 +24,7 @@ def chosen(store: Path, ids: list[str] | None, wanted: Mapping[str, Any]) -> lis
         ids: the beginnings of their ids; none lets all pass.
         wanted: a field of a spec -> the values it may have; None lets all pass.
     """
-    if not (store / "runs").is_dir():
-        raise StoreError(
-            f"There are no records in {store}. Begin with `heldin run`, or name their folder with --store."
-        )
+    require_runs(store)
     asked = {name: values if isinstance(values, list) else [values] for name, values in wanted.items() if values}
     asked |= {name: [value] for name, value in wanted.items() if value is False}
     specs: list[RunSpec] = []
@@ -46,6 +43,14 @@ def chosen(store: Path, ids: list[str] | None, wanted: Mapping[str, Any]) -> lis
     if not found:
         raise ArgumentError(_nothing(store, specs, ids, asked))
     return found
+
+
+def require_runs(store: Path) -> None:
+    """Refuse a folder in which nothing was recorded."""
+    if not (store / "runs").is_dir():
+        raise StoreError(
+            f"There are no records in {store}. Begin with `heldin run`, or name their folder with --store."
+        )
 
 
 def _nothing(store: Path, specs: list[RunSpec], ids: list[str] | None, asked: Mapping[str, list[Any]]) -> str:

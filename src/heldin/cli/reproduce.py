@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,29 +13,37 @@ import typer
 
 from heldin.cli.options import NUM_CORES, DataFolder, Jobs, Quiet
 from heldin.cli.output import going_on, note, show_rows, show_tables, writing
-from heldin.cli.records import require_store
+from heldin.cli.records import require_runs, require_store
 from heldin.errors import ArgumentError, require_choice, require_integer
 
 if TYPE_CHECKING:
     from heldin.lab.reproducing.items import Item, Runs
     from heldin.lab.reproducing.paper import Paper
     from heldin.lab.reproducing.verdicts import Judged
+    from heldin.lab.tables import Table
 
+STORE = Path("heldin-paper")
 EXAMPLE = (
     "Examples:\n\nheldin reproduce tab:kfoldl --from-records\n\nheldin reproduce all --from-records --out again\n\n"
-    "heldin reproduce fig:random --data DIR\n\nheldin reproduce all --list"
+    "heldin reproduce fig:random --anew --data DIR\n\nheldin reproduce all --anew --list"
 )
 
 
 def command(
     labels: Annotated[
-        list[str], typer.Argument(metavar="ITEM...", help="Labels of the paper, such as tab:kfoldl; or all.")
-    ],
+        list[str] | None,
+        typer.Argument(
+            metavar="ITEM...", help="Labels of the paper, such as tab:kfoldl or kfoldl; or all.", show_default=False
+        ),
+    ] = None,
     profile: Annotated[
         str, typer.Option(help="laptop: a size two cores finish. paper: the setting as it is in the paper.")
     ] = "laptop",
     from_records: Annotated[
         bool, typer.Option("--from-records", help="Run nothing: make do with the records there are.")
+    ] = False,
+    anew: Annotated[
+        bool, typer.Option("--anew", help="Leave the records that come with the code alone: run all of it yourself.")
     ] = False,
     out: Annotated[
         Path | None,
@@ -50,8 +59,9 @@ def command(
     listed: Annotated[bool, typer.Option("--list", help="Say what would be run, and how long it takes.")] = False,
     paper: Annotated[Path, typer.Option("--paper", metavar="DIR", help="The folder that declares it.")] = Path("paper"),
     store: Annotated[
-        Path, typer.Option("--store", metavar="DIR", help="The folder of the records of new runs.")
-    ] = Path("heldin-paper"),
+        Path | None,
+        typer.Option("--store", metavar="DIR", help="The folder of the records of new runs.", show_default=str(STORE)),
+    ] = None,
     jobs: Jobs = NUM_CORES,
     data: DataFolder = None,
     quiet: Quiet = False,
@@ -66,23 +76,48 @@ def command(
 
     require_choice("--profile", profile, PROFILES)
     require_integer("--jobs", jobs, at_least=1, remedy="As many as there are cores is best.")
-    declared = load_paper(paper)
-    items = chosen(declared.items, labels)
-    if keep and (len(items) < len(declared.items) or out is not None):
+    if not labels and not listed:
+        raise ArgumentError(
+            "An item should be named. Found none. Write one such as tab:kfoldl, or all; --list has them."
+        )
+    declared = replace(load_paper(paper), anew=anew)
+    items = chosen(declared.items, labels or ["all"])
+    if keep and (len(items) < len(declared.items) or out is not None or anew):
         raise ArgumentError("--keep is for all items, and writes to the paper's folder: heldin reproduce all --keep.")
-    if out is not None and out.resolve() == declared.folder:
-        raise ArgumentError(f"--out should be a folder of its own. Found {out}, where the paper's own page is kept.")
+    if out is not None:
+        _require_own(out, declared)
+    if from_records and store is not None:
+        require_runs(store)
+    place = STORE if store is None else store
     if listed:
-        rows = plan(declared, items, profile, store)
+        rows = plan(declared, items, profile, place)
         show_rows(rows, rows[0])
+        for item in items:
+            if item.lacking:
+                note(f"{item.label} lacks: {item.lacking}.")
         return
     if not from_records:
-        require_store(store)
+        require_store(place)
         with going_on(shlex.join(["heldin", *sys.argv[1:]])):
-            run_missing(declared, items, profile, store, jobs=jobs, data_root=data, quiet=quiet)
+            num = run_missing(declared, items, profile, place, jobs=jobs, data_root=data, quiet=quiet)
+        if not num:
+            note(
+                "Nothing was run: all of it is recorded."
+                + ("" if anew else " --anew leaves out what came with the code.")
+            )
     if keep:
-        note(f"{_keep(declared, profile, store)} runs are kept in {declared.results(profile)}.")
-    _show(declared, items, profile, None if from_records else store, out, keep=keep)
+        note(f"{_keep(declared, profile, place)} runs are kept in {declared.results(profile)}.")
+    _show(declared, items, profile, place, out, keep=keep)
+
+
+def _require_own(out: Path, paper: Paper) -> None:
+    """Refuse a folder in which a page of somebody else would be written over."""
+    from heldin.lab.reproducing.writing import PAGE, README
+
+    if out.resolve() == paper.folder or ((out / README).exists() and not (out / PAGE).exists()):
+        raise ArgumentError(
+            f"--out should be a folder of its own. Found {out}, which has a {README} of another origin."
+        )
 
 
 def _keep(paper: Paper, profile: str, store: Path) -> int:
@@ -92,9 +127,7 @@ def _keep(paper: Paper, profile: str, store: Path) -> int:
         return keep(paper, profile, store)
 
 
-def _show(
-    paper: Paper, items: Sequence[Item], profile: str, store: Path | None, out: Path | None, *, keep: bool
-) -> None:
+def _show(paper: Paper, items: Sequence[Item], profile: str, store: Path, out: Path | None, *, keep: bool) -> None:
     """Build the items, write what is to be written, print the verdicts."""
     from heldin.lab.reproducing.building import build
     from heldin.lab.reproducing.questions import answers
@@ -107,13 +140,18 @@ def _show(
     if len(items) == len(paper.items) > 1:
         show_tables([table for table in (summary(found), answers(paper.questions, found)) if table.rows])
     else:
-        show_tables([each.table() for each in found])
+        show_tables([table for each in found for table in _tables(each)])
     wanted = len({spec.id for item in items for spec in item.specs(profile)})
     note(f"From {len(runs.records)} of {wanted} runs of the profile {profile}.")
     if place is not None:
         note(f"The page, the tables and the figures are in {place}.")
     elif len(items) == len(paper.items):
         note("--out DIR writes the page with every number, the tables and the figures.")
+
+
+def _tables(judged: Judged) -> list[Table]:
+    """The paper's numbers beside ours; of an item that is beside the paper, its own tables."""
+    return [judged.table()] if judged.claims else list(judged.built.tables.values())
 
 
 def _written(paper: Paper, found: Sequence[Judged], runs: Runs, out: Path | None, *, keep: bool) -> Path | None:

@@ -53,7 +53,7 @@ class Choice:
         stopped: where the rule said stop; None where it never did.
         epoch: the epoch that is read: `stopped`, the one before that was rolled back to, or the last one.
         metrics: the mean over the models there.
-        models: the same for each model.
+        by_seed: the same for the models of each seed.
         regret: by how much test loss and test error are above those of the best epoch for these models.
         trained: epochs of training up to the stop, over all the models that were watched.
         retrained: epochs of training after that, for models that only then are trained (k+-fold).
@@ -65,7 +65,7 @@ class Choice:
     stopped: int | None
     epoch: int
     metrics: Mapping[str, float]
-    models: Mapping[str, tuple[float, ...]]
+    by_seed: Mapping[str, Mapping[int, float]]
     regret: Mapping[str, float]
     trained: int
     retrained: int
@@ -81,7 +81,7 @@ class Outcome:
         protocol: what the rule saw.
         choices: one for each seed, or a single one for all (one for each fold where folds stop by themselves).
         epoch: the epoch read.
-        metrics: over the seeds under `per_run`, over the models under `mean_curve`.
+        metrics: over the seeds; where each fold stops by itself under `per_run`, over the folds.
         regret: over the choices.
         notes: what one has to know to read these numbers.
     """
@@ -141,16 +141,17 @@ def _choice(way: Way, unit: Unit) -> Choice:
     epoch = last if epoch is None else epoch
     curves = {name: [curve_of(record, name) for record in unit.read] for name in METRICS}
     known = {name: found for name, found in curves.items() if all(any(v is not None for v in c) for c in found)}
-    models = {name: tuple(held(curve, epoch) for curve in found) for name, found in known.items()}
+    models = {name: [held(curve, epoch) for curve in found] for name, found in known.items()}
+    seeds = [record.spec.seed for record in unit.read]
     until = max(len(record.epochs) for record in unit.watched) - 1 if stopped is None else stopped
     retrained = [] if unit.read == unit.watched else unit.read
     return Choice(
         tuple(record.id for record in unit.read),
-        tuple(dict.fromkeys(record.spec.seed for record in unit.read)),
+        tuple(dict.fromkeys(seeds)),
         stopped,
         epoch,
         {name: mean(values) for name, values in models.items()},
-        models,
+        {name: _by_seed(seeds, values) for name, values in models.items()},
         {name: _regret(curves[name], epoch) for name in REGRETS},
         sum(min(until + 1, len(record.epochs)) for record in unit.watched),
         sum(min(epoch + 1, len(record.epochs)) for record in retrained),
@@ -185,7 +186,16 @@ def _regret(curves: Sequence[Curve], epoch: int) -> float:
 def _spread(choices: Sequence[Choice], name: str, protocol: Protocol) -> list[float]:
     if protocol is Protocol.PER_RUN:
         return [choice.metrics[name] for choice in choices]
-    return [value for choice in choices for value in choice.models[name]]
+    found = [(seed, value) for choice in choices for seed, value in choice.by_seed[name].items()]
+    return list(_by_seed([seed for seed, _ in found], [value for _, value in found]).values())
+
+
+def _by_seed(seeds: Sequence[int], values: Sequence[float]) -> dict[int, float]:
+    """The mean over the values of each seed."""
+    return {
+        seed: mean([value for own, value in zip(seeds, values, strict=True) if own == seed])
+        for seed in dict.fromkeys(seeds)
+    }
 
 
 def _notes(way: Way, units: Sequence[Unit], choices: Sequence[Choice]) -> Iterator[str]:

@@ -49,16 +49,16 @@ def test_what_was_not_run_is_said_and_what_nobody_claims_is_left_out():
     assert row["per run"] == "not run"
 
 
-def test_a_single_run_is_never_clear():
+def test_of_a_single_run_it_is_not_said_whether_it_is_clear():
     found = one(Claim("tab:x", "key", 1.0, statement=True), key={ANY: Estimate(3.0, None, 1)})
     (row,) = answers([Question("So?", ("*",), yes=1)], [found]).rows
-    assert row["per run"] == "1 of 1 (0 clearly)"
+    assert row["per run"] == "1 of 1"
 
 
-def test_a_number_without_a_spread_is_never_clear():
+def test_nor_of_a_number_without_a_spread():
     found = one(Claim("tab:x", "key", 1.0, statement=True), key={ANY: Estimate(3.0, None, 5)})
     (row,) = answers([Question("So?", ("*",), yes=1)], [found]).rows
-    assert row["per run"] == "1 of 1 (0 clearly)"
+    assert row["per run"] == "1 of 1"
 
 
 def test_a_sign_is_asked_of_statements_alone():

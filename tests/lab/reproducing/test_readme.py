@@ -11,7 +11,7 @@ def test_the_page_has_every_item_number_and_link(paper, found, runs):
     assert text.startswith("# A tiny paper\n\nOf the profile **laptop**: 2 runs.")
     assert "| Are errors high? | 2 of 2 | 1 of 2 | - | tab:tiny, fig:same |" in text
     assert "| [tab:tiny](#tabtiny) | Errors are high. |" in text
-    assert "| in words: tiny.error | 50 |" in text
+    assert "| in words: tiny.error | 50 (to 50) |" in text
     assert "It was &lt;never&gt; run" in text
     assert "[errors](tables/tab-tiny/errors.md)" in text
     assert "[curves](figures/fig-same/curves.png)" in text

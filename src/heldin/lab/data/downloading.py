@@ -66,5 +66,5 @@ def _reason(error: Exception) -> str:
     if isinstance(error, Timeout):
         return "the server did not answer in time"
     if isinstance(error, NoConnection):
-        return "no connection; is there a network?"
+        return "no connection"
     return f"the connection broke off ({type(error).__name__})"

@@ -57,7 +57,7 @@ def read_records(folder: Path, profile: str) -> Runs:
     """What `write_records` wrote; nothing where there is no such folder."""
     records, units = [], {}
     for path in sorted(folder.glob("*.jsonl")):
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        for number, line in enumerate(path.read_bytes().splitlines(), start=1):
             try:
                 record, seconds = _read(line)
             except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -71,7 +71,7 @@ def read_records(folder: Path, profile: str) -> Runs:
     return Runs(profile, records, units)
 
 
-def _read(line: str) -> tuple[RunRecord, UnitSeconds | None]:
+def _read(line: bytes) -> tuple[RunRecord, UnitSeconds | None]:
     content = understood(json.loads(line))
     record = RunRecord(spec_from(content["spec"]), tuple(content["epochs"]), True)
     if record.id != content["id"]:

@@ -101,8 +101,9 @@ def chosen(items: Mapping[str, Item], labels: Iterable[str]) -> list[Item]:
     for label in labels:
         same = [item for item in items.values() if label == "all" or label in _names(item)]
         if not same:
+            known = [name for item in items.values() for name in sorted(_names(item), key=lambda name: ":" not in name)]
             raise ArgumentError(
-                f"The paper has no item {label!r}. It has {', '.join(items)}." + near_match(label, list(items))
+                f"The paper has no item {label!r}. It has {', '.join(items)}." + near_match(label.lower(), known)
             )
         found.update({item.label: item for item in same})
     return list(found.values())
@@ -110,7 +111,7 @@ def chosen(items: Mapping[str, Item], labels: Iterable[str]) -> list[Item]:
 
 def _names(item: Item) -> set[str]:
     full = {item.label, *item.also}
-    return full | {label.partition(":")[2] for label in full}
+    return full | {label.rpartition(":")[2] for label in full}
 
 
 def in_order(items: Iterable[Item], profile: str) -> list[RunSpec]:

@@ -44,12 +44,14 @@ class Paper:
         items: by label.
         prepared: makes the data ready.
         said: the key of a number in words.
+        anew: leave the records kept beside them alone.
     """
 
     folder: Path
     items: Mapping[str, Item]
     prepared: Prepared = as_it_is
     said: Callable[[str], str] = str
+    anew: bool = False
 
     @cached_property
     def claims(self) -> list[Claim]:
@@ -78,8 +80,8 @@ class Paper:
         return self.folder / "results" / profile
 
     def kept(self, profile: str) -> Runs:
-        """The finished runs kept with the code."""
-        return read_records(self.results(profile), profile)
+        """The finished runs kept with the code; none where all is to be run anew."""
+        return Runs(profile, ()) if self.anew else read_records(self.results(profile), profile)
 
 
 def load_paper(folder: Path) -> Paper:
@@ -93,6 +95,17 @@ def load_paper(folder: Path) -> Paper:
         )
     if str(place.parent) not in sys.path:
         sys.path.insert(0, str(place.parent))
-    declared = importlib.import_module(f"{place.name}.items")
+    try:
+        declared = importlib.import_module(f"{place.name}.items")
+    except (ImportError, SyntaxError) as error:
+        raise ArgumentError(
+            f"{folder} should declare a paper in items.py. Found that it cannot be imported: {error}. Its files import "
+            "each other by the folder's name, so a copy has to keep that."
+        ) from error
+    if Path(str(declared.__file__)).parent != place:
+        raise ArgumentError(
+            f"{folder} should declare a paper in items.py. Found that Python takes {place.name}.items from "
+            f"{Path(str(declared.__file__)).parent}. Go to another folder, or give it another name."
+        )
     items = {item.label: item for item in declared.ITEMS}
     return Paper(place, items, getattr(declared, "prepared", as_it_is), getattr(declared, "said", str))

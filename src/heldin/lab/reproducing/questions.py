@@ -91,19 +91,19 @@ def _ours(question: Question, asked: Sequence[tuple[Judged, Claim]], way: str) -
     if not said:
         return "not run"
     counts = Counter(said)
-    told = f"{counts[True, True] + counts[True, False]} of {len(said)}"
-    if not question.yes:
+    told = f"{sum(yes for yes, _ in said)} of {len(said)}"
+    if not question.yes or all(clear is None for _, clear in said):
         return told
     refuted = f", {counts[False, True]} clearly not" if counts[False, True] else ""
     return f"{told} ({counts[True, True]} clearly{refuted})"
 
 
-def _answer(question: Question, judged: Judged, claim: Claim, way: str) -> tuple[bool, bool] | None:
-    """Whether a claim says yes, and whether it says clearly what it says; None where it was not run."""
+def _answer(question: Question, judged: Judged, claim: Claim, way: str) -> tuple[bool, bool | None] | None:
+    """Whether a claim says yes, and whether clearly (None: no spread to tell by); None where it was not run."""
     ours = number_of(judged.built.numbers, claim.key, way)
     if ours is None:
         return None
     if question.yes:
-        return ours.mean * question.yes > 0, is_clear(ours)
+        return ours.mean * question.yes > 0, None if ours.std is None else is_clear(ours)
     verdicts = judged.verdicts[claim.key]
-    return verdicts.get(way, verdicts.get(ANY)) is Verdict.REPRODUCED, True
+    return verdicts.get(way, verdicts.get(ANY)) is Verdict.REPRODUCED, None

@@ -79,10 +79,9 @@ def plan(paper: Paper, items: Sequence[Item], profile: str, store: Path) -> list
                 "missing": len(specs & absent),
                 "not shared with those above": len(own),
                 "minutes on two cores": round(minutes, 1) if minutes or not own else None,
-                "lacks": item.lacking or None,
             }
         )
         left, whole = left - own, whole + minutes
     all_runs = len(in_order(items, profile))
     total = {"runs": all_runs, "missing": len(absent), "not shared with those above": len(absent)}
-    return [*rows, {"item": "all", **total, "minutes on two cores": round(whole, 1) or None, "lacks": None}]
+    return [*rows, {"item": "all", **total, "minutes on two cores": round(whole, 1) or None}]

@@ -117,7 +117,8 @@ def _printed(claim: Claim) -> str:
     sign = "above 0" if claim.value > 0 else "below 0"
     if claim.statement:
         return sign if abs(claim.value) == 1.0 else f"{sign} ({claim.value:g})"
-    return f"{claim.value:g}" + (f" ± {claim.std:g}" if claim.std is not None else "")
+    near = f" (to {claim.tolerance:g})" if claim.tolerance is not None else ""
+    return f"{claim.value:g}" + (f" ± {claim.std:g}" if claim.std is not None else "") + near
 
 
 def _under(protocol: str, text: str, remark: str | None = None) -> str:
