@@ -124,13 +124,14 @@ def test_workers_end_when_their_parent_is_killed_and_what_is_recorded_stays(tmp_
     finally:
         with suppress(ProcessLookupError):
             os.killpg(parent.pid, signal.SIGKILL)
+        parent.wait()
     time.sleep(0.5)  # a worker that took up another run would have begun it
     records = Store(tmp_path / "store").records()
     assert len(records) == 2
     assert all(record.epochs and not record.done for record in records)
 
 
-def _until(true, seconds=60):
+def _until(true, seconds=180):
     deadline = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < deadline
