@@ -298,21 +298,6 @@ class Collecting(nn.Module):
         return self.linear(x + self.statistic / 100) * (1 + len(self.collected) / 1000)
 
 
-class Logging(nn.Module):
-    """Keeps a log in a list in a dict, and counts in an array."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(6, CLASSES)
-        self.log, self.use = {"sizes": []}, np.zeros(CLASSES)
-
-    def forward(self, x: Tensor) -> Tensor:
-        output = self.linear(x)
-        self.log["sizes"].append(len(x))
-        self.use += output.detach().argmax(1).bincount(minlength=CLASSES).numpy()
-        return output * (1 + len(self.log["sizes"]) / 1000) + torch.from_numpy(self.use).float() / 1000
-
-
 class Taught(nn.Module):
     """Hides a second network from `modules()`, as one does who does not want it saved."""
 
@@ -437,7 +422,6 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     "float64": lambda: nn.Sequential(AsDouble(), delicate().double()),
     "tied weights with max_norm": lambda: Tied(max_norm=1.0),
     "list and tensor changed in place": Collecting,
-    "nested log and numbers in an array": Logging,
     "teacher in a list": Taught,
     "noise of the file": UsesNoiseOfTheFile,
     "scripted": lambda: torch.jit.script(nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, CLASSES))),
@@ -587,25 +571,11 @@ class RememberingMean(Remembering):
         return losses if self.reduction == "none" else losses.mean()
 
 
-class Averaging:
-    """No module; divides by a mean of the losses so far."""
-
-    def __init__(self) -> None:
-        self.mean, self.seen = 1.0, {"losses": []}
-
-    def __call__(self, output: Tensor, target: Tensor) -> Tensor:
-        losses = F.cross_entropy(output, target, reduction="none")
-        self.seen["losses"].append(losses.mean().item())
-        self.mean = 0.9 * self.mean + 0.1 * self.seen["losses"][-1]
-        return losses / self.mean * (1 + len(self.seen["losses"]) / 100)
-
-
 LOSSES = {
     "with a reduction": lambda: nn.CrossEntropyLoss(label_smoothing=0.1, weight=torch.ones(CLASSES)),
     "function": lambda: F.cross_entropy,
     "with a state": Remembering,
     "with a state and a reduction": RememberingMean,
-    "with a state and no module": Averaging,
 }
 
 
@@ -731,31 +701,6 @@ class Wrapped:
             yield x + 0, y
 
 
-class MixingWithTheLast(Augmented):
-    """A sample depends on the one that was read before it."""
-
-    def __init__(self) -> None:
-        super().__init__(lambda _: 0.0)
-        self.last = 0
-
-    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
-        mixed = 0.9 * self.inputs[index] + 0.1 * self.inputs[self.last]
-        self.last = index
-        return mixed, self.targets[index]
-
-
-class CountingBatches:
-    """A collate function that knows how many batches it has made."""
-
-    def __init__(self) -> None:
-        self.made = 0
-
-    def __call__(self, items: list[Any]) -> list[Tensor]:
-        self.made += 1
-        x, y = torch.utils.data.default_collate(items)
-        return [x * (1 + self.made / 100), y]
-
-
 def augmented_by_the_file() -> DataLoader[Any]:
     NOISE.seed(5)
     return shuffled(Augmented(lambda _: noise()))
@@ -856,10 +801,6 @@ DATA: dict[str, Callable[[], Iterable[Any]]] = {
         torch.arange(40), lambda order: order.copy_(order[torch.randperm(40)])
     ),
     "loader in a dict": lambda: Wrapped(DataLoader(CountingEpochs(), batch_size=8)),
-    "wrapper of a wrapper": lambda: Wrapped(Wrapped(DataLoader(ShufflingItsFiles(), batch_size=8))),
-    "persistent workers deep inside": lambda: Wrapped(Wrapped(with_workers(persistent_workers=True))),
-    "samples that depend on the last one": lambda: shuffled(MixingWithTheLast()),
-    "collation with a state": lambda: shuffled(collate_fn=CountingBatches()),
     "augmented by the file's own": augmented_by_the_file,
     "iterable": Batches,
     "iterable over persistent workers": lambda: Batches(num_workers=1, persistent_workers=True),
@@ -891,8 +832,6 @@ MEASURED_ON = [
     "stream",
     "stream that counts its epochs",
     "stream that shuffles its files",
-    "array shuffled by hand",
-    "collation with a state",
     "loader with its own iteration",
     "loader that keeps its iterator",
 ]

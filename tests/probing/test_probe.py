@@ -6,7 +6,6 @@ import queue
 import warnings
 from typing import NamedTuple
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -282,40 +281,6 @@ def test_a_module_that_the_model_hides_in_a_list_is_left_as_it_was():
     before = statistics(model.teacher[0])
     Probe(model, per_sample).gradients(batches())
     assert all(torch.equal(now, then) for now, then in zip(statistics(model.teacher[0]), before, strict=True))
-
-
-def test_a_loss_that_is_no_module_goes_on_from_where_it_was():
-    class Running:
-        def __init__(self):
-            self.mean, self.memory, self.large = 1.0, torch.zeros(3), torch.zeros(300, 300)
-
-        def __call__(self, output, target):
-            losses = per_sample(output, target)
-            self.mean = 0.9 * self.mean + 0.1 * losses.mean().item()
-            self.memory += 1
-            self.large += 1
-            return losses / self.mean
-
-    loss = Running()
-    Probe(net(), loss).gradients(batches())
-    assert (loss.mean, loss.memory.tolist(), float(loss.large.max())) == (1.0, [0.0] * 3, 0.0)
-
-
-def test_what_a_module_nests_and_counts_in_arrays_is_left_as_it_was():
-    class Logging(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.body, self.log, self.use = net(), {"n": []}, np.zeros(2)
-
-        def forward(self, x):
-            self.log["n"].append(len(x))
-            self.use += 1
-            return self.body(x)
-
-    model = Logging()
-    use = model.use
-    Probe(model, per_sample).gradients(batches())
-    assert (model.log, use.tolist(), model.use is use) == ({"n": []}, [0.0, 0.0], True)
 
 
 def test_weights_that_are_not_there_yet_are_refused_before_they_are_made():

@@ -159,13 +159,27 @@ def test_scripted_modules_have_their_statistics_and_modes_back(create):
     waiting.backward()
 
 
-def test_modules_beside_the_model_have_everything_back_and_keep_their_mode():
-    model, others = nn.Linear(3, 3), [Busy().eval(), Busy()]
-    before = [contents(module) for module in others]
+def test_modules_beside_the_model_have_their_buffers_back_and_keep_their_mode():
+    model, others = nn.Linear(3, 3), [nn.BatchNorm1d(3).eval(), nn.BatchNorm1d(3)]
+    buffers = [dict(module._buffers) for module in others]
     with untouched(model, mode="train", beside=others):
         assert [module.training for module in others] == [False, True]
         run(others[1])
-    assert [contents(module) for module in others] == before
+        assert int(others[1].num_batches_tracked) == 1
+    assert all(
+        module._buffers[name] is kept for module, own in zip(others, buffers, strict=True) for name, kept in own.items()
+    )
+    assert int(others[1].num_batches_tracked) == 0
+
+
+def test_modules_beside_the_model_may_be_frozen_lazy_or_take_notes():
+    frozen = torch.jit.freeze(torch.jit.script(nn.Linear(3, 3).eval()))
+    taking = nn.Linear(3, 3)
+    taking.notes = notes = {}
+    taking.register_forward_hook(lambda module, inputs, output: notes.update(seen=module.notes is notes))
+    with untouched(nn.Linear(3, 3), mode="train", beside=[frozen, nn.LazyBatchNorm1d(), taking]):
+        run(taking)
+    assert notes == {"seen": True}
 
 
 def times_ten(calls: list[int]) -> Callable[[Tensor], Tensor]:

@@ -27,7 +27,7 @@ from torch.utils.data.distributed import DistributedSampler
 from heldin.errors import ArgumentError, BatchesError
 from heldin.probing.randomness import generators_in, own_randomness
 from heldin.probing.structure import changed, checksum
-from heldin.probing.twins import copied, loader_over, own_samplers, refuse_one_shot, twin, undisturbed
+from heldin.probing.twins import copied, loader_over, own_samplers, refuse_one_shot, twin
 
 BEGINNING = "beginning of the stream"
 
@@ -41,7 +41,7 @@ def draw(source: Iterable[Any], num_batches: int, *, seed: int) -> list[Any]:
     Raises:
         BatchesError: `source` is no iterable of batches, is empty, or can be iterated only once.
     """
-    with own_randomness(seed, source), undisturbed(source), torch.inference_mode(False):
+    with own_randomness(seed, source), torch.inference_mode(False):
         batches = _draw(source, num_batches, torch.Generator().manual_seed(seed))
     if not batches:
         raise BatchesError("The loader should give at least 2 batches. Found none: it is empty. Check the dataset.")
@@ -61,7 +61,7 @@ def whole(
         ArgumentError: a stream begins with other samples than the time before.
         BatchesError: all samples are asked for of a stream without a length.
     """
-    with own_randomness(seed, source), undisturbed(source), torch.inference_mode(False):
+    with own_randomness(seed, source), torch.inference_mode(False):
         generator = torch.Generator().manual_seed(seed)
         if isinstance(source, DataLoader) and _is_indexed(source):
             indices = _in_order(source, num_samples, generator)

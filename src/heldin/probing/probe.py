@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from heldin.errors import ArgumentError, BatchesError, HeldinWarning, NoSpreadError, require_choice
 from heldin.probing.backward import gradient, num_values
 from heldin.probing.batches import listed, moved
-from heldin.probing.contents import put_back
 from heldin.probing.losses import LossFunction, SampleLosses, sample_losses_from, training_loss
 from heldin.probing.randomness import own_randomness
 from heldin.probing.reach import is_generator, is_module, within_reach
@@ -25,11 +24,9 @@ from heldin.probing.rescaling import pooled_std, weights
 from heldin.probing.shots import Shot, backward_pass, backward_passes
 from heldin.probing.stacking import can_be_stacked, shoot_stack
 from heldin.probing.trace import plain_execution, refuse_lazy, untouched, versions, written_since
-from heldin.probing.twins import undisturbed
 from heldin.types import RESCALINGS, Gradients
 
 MODES = ("train", "eval")
-MOST_BYTES = 2**22  # of a tensor that a loss holds, to be put back
 
 
 class Probe:
@@ -108,12 +105,11 @@ class Probe:
         modules = dict.fromkeys(module for model in models for module in model.modules())
         found = within_reach([self.loss_fn, self.sample_losses, *modules])
         known = set(map(id, modules))
-        beside = [thing for thing in found.things if is_module(thing) and id(thing) not in known]
-        generators = [thing for thing in (*found.things, *found.beside) if is_generator(thing)]
+        beside = [thing for thing in found if is_module(thing) and id(thing) not in known]
+        generators = [thing for thing in found if is_generator(thing)]
         with (
             own_randomness(self.seed if seed is None else seed, *generators),
             plain_execution(device_types={device.type for device in devices}, autocast=self.autocast),
-            put_back(found.things, most_bytes=MOST_BYTES),
             untouched(*models, mode=self.mode if mode is None else mode, beside=beside),
         ):
             self._losses = sample_losses_from(self.loss_fn, self.sample_losses)  # the loss as it is by now
@@ -136,7 +132,7 @@ class Probe:
         """Batches handed over as they are to be used; a loader is read through a twin."""
         if isinstance(batches, (list, tuple)):
             return list(batches)
-        with own_randomness(None, batches), undisturbed(batches):  # a loader may draw when it is iterated
+        with own_randomness(None, batches):  # a loader may draw when it is iterated
             return listed(batches, name)
 
     def gradients(

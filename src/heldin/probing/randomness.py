@@ -42,7 +42,7 @@ def own_randomness(seed: int | None, *holders: object) -> Iterator[None]:
 
 def generators_in(holders: Iterable[object]) -> list[Any]:
     """The random generators within reach of `holders`."""
-    return [thing for found in within_reach(holders) for thing in found if is_generator(thing)]
+    return [thing for thing in within_reach(holders) if is_generator(thing)]
 
 
 def _global_streams(seed: int | None) -> Iterator[Callable[[], object]]:

@@ -9,27 +9,21 @@ Lightning), and at containers of data, so that the size of a dataset makes no di
 from __future__ import annotations
 
 import functools
-import multiprocessing.pool
-import multiprocessing.process
-import multiprocessing.queues
-import queue
 import random
 import sys
-import threading
 import types
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Executor
 from enum import Enum, auto
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-SMALL = 64  # containers with more entries hold data: of them, only objects with attributes are looked at
-LARGE = 1000  # and with more than that, nothing
+SMALL = 64  # containers with more entries hold data
+MOST = 20_000  # things; beyond that it is data
 DEPTH = 10  # loader, subset, dataset, transforms, a list of them, one of them, its function, its generator
 
 MODULE_ATTRIBUTES = frozenset(vars(nn.Module()))  # torch's own: parameters, buffers, hooks
@@ -40,7 +34,16 @@ Result = TypeVar("Result")
 
 def _once(function: Callable[[Key], Result]) -> Callable[[Key], Result]:
     """What is true of a class or of code is found out once."""
-    return functools.lru_cache(maxsize=4096)(function)
+    found = functools.lru_cache(maxsize=4096)(function)
+
+    @functools.wraps(function)
+    def once(key: Key) -> Result:
+        try:
+            return found(key)
+        except TypeError:  # a class that cannot be hashed
+            return function(key)
+
+    return once
 
 
 class Nature(Enum):
@@ -52,23 +55,26 @@ class Nature(Enum):
     FUNCTION = auto()
     MODULE = auto()
     OBJECT = auto()  # has attributes
-    OURS = auto()  # a part of heldin, which may write to itself while it measures
-    BUSY = auto()  # a thread, a process, a queue: who holds one may be at work meanwhile
 
 
-class Reach(NamedTuple):
-    """What was found, each thing once."""
-
-    things: list[Any]
-    beside: list[Any]  # only through what is ours or may be at work meanwhile: to be read, not to be put back
-
-
-def within_reach(holders: Iterable[Any]) -> Reach:
-    """All that `holders` hold, they themselves included."""
+def within_reach(holders: Iterable[Any]) -> list[Any]:
+    """All that `holders` hold, they themselves included, each thing once; level by level, until it is too much."""
     seen: set[int] = set()
-    beside: list[Any] = []
-    things = _walk(list(holders), seen, beside)
-    return Reach(things, _walk(beside, seen, None))
+    found: list[Any] = []
+    frontier = list(holders)
+    for _ in range(DEPTH):
+        children: list[Any] = []
+        for thing in frontier:
+            kind = nature(type(thing))
+            if kind is Nature.PLAIN or id(thing) in seen:
+                continue
+            if len(found) >= MOST:
+                return found
+            seen.add(id(thing))
+            found.append(thing)
+            children.extend(_held_by(thing, kind))
+        frontier = children
+    return found
 
 
 def is_generator(thing: object) -> bool:
@@ -93,25 +99,6 @@ def cells_of(function: types.FunctionType) -> list[types.CellType]:
     return [cell for cell in function.__closure__ or () if _is_filled(cell)]
 
 
-def _walk(frontier: list[Any], seen: set[int], beside: list[Any] | None) -> list[Any]:
-    """All that is reached from `frontier`, level by level; what is to be gone through beside is handed out."""
-    found: list[Any] = []
-    for _ in range(DEPTH):
-        children: list[Any] = []
-        for thing in frontier:
-            kind = nature(type(thing))
-            if kind is Nature.PLAIN or id(thing) in seen:
-                continue
-            if beside is not None and _works_by_itself(thing, kind):
-                beside.append(thing)
-                continue
-            seen.add(id(thing))
-            found.append(thing)
-            children.extend(_held_by(thing, kind))
-        frontier = children
-    return found
-
-
 @_once
 def nature(kind: type) -> Nature:
     """How things of this kind are met."""
@@ -123,10 +110,6 @@ def nature(kind: type) -> Nature:
         return Nature.FUNCTION
     if issubclass(kind, nn.Module):
         return Nature.MODULE
-    if issubclass(kind, _BUSY):
-        return Nature.BUSY
-    if any(base.__module__.split(".")[0] == "heldin" for base in kind.__mro__):
-        return Nature.OURS
     if issubclass(kind, (torch.Tensor, Enum)) or _draws(kind):
         return Nature.VALUE
     if issubclass(kind, (DataLoader, Dataset, Sampler)) or not any(map(_keeps_to_itself, kind.__mro__)):
@@ -138,22 +121,12 @@ _PLAIN = frozenset(
     {type(None), bool, int, float, complex, str, bytes, range, slice, type(...), torch.dtype, torch.device}
 )
 _CONTAINERS = (dict, list, tuple, set, frozenset, deque)
-_BUSY = (
-    threading.Thread,
-    multiprocessing.process.BaseProcess,
-    multiprocessing.pool.Pool,
-    Executor,
-    queue.Queue,
-    queue.SimpleQueue,
-    multiprocessing.queues.Queue,
-    multiprocessing.queues.SimpleQueue,
-)
 _CLOSED = {"torch", "numpy", "lightning", "pytorch_lightning", "lightning_fabric", *sys.stdlib_module_names}
 _HARMLESS = {"builtins", "abc", "typing", "collections", "types", "argparse"}  # bases of what users write
 
 
 def _keeps_to_itself(kind: type) -> bool:
-    return kind.__module__.split(".")[0] in _CLOSED - _HARMLESS
+    return str(kind.__module__).split(".")[0] in _CLOSED - _HARMLESS
 
 
 @_once
@@ -170,15 +143,6 @@ def _draws(kind: type) -> bool:
     if numpy is not None:
         known += (numpy.random.Generator, numpy.random.RandomState)
     return issubclass(kind, known) and not issubclass(kind, random.SystemRandom)  # which has no state
-
-
-def _works_by_itself(thing: Any, kind: Nature) -> bool:
-    """Ours (but for losses that wrap the user's), or something that has others at work."""
-    if kind is Nature.OURS:
-        return not callable(thing)
-    if kind is Nature.OBJECT:
-        return any(nature(type(value)) is Nature.BUSY for value in _attributes(thing))
-    return kind is Nature.BUSY
 
 
 def _held_by(thing: Any, kind: Nature) -> Iterable[Any]:
@@ -203,18 +167,23 @@ def _held_by(thing: Any, kind: Nature) -> Iterable[Any]:
 
 
 def _entries(container: Any) -> Iterable[Any]:
-    values = container.values() if isinstance(container, dict) else container
-    if len(container) <= SMALL:
-        return values
-    if len(container) > LARGE:
+    """What a small container holds, by the plain kind it is: its class may have ways of its own to be iterated."""
+    plain = next(base for base in _CONTAINERS if isinstance(container, base))
+    if plain.__len__(container) > SMALL:
         return ()
-    kinds = {kind for kind in set(map(type, values)) if nature(kind) in (Nature.OBJECT, Nature.MODULE)}
-    return [value for value in values if type(value) in kinds] if kinds else ()
+    return dict.values(container) if plain is dict else plain.__iter__(container)
 
 
 def _attributes(thing: Any) -> list[Any]:
-    slots = [member.__get__(thing) for member in slots_of(type(thing)) if hasattr(thing, member.__name__)]
+    slots = [value for member in slots_of(type(thing)) if (value := _in_slot(member, thing)) is not None]
     return [*getattr(thing, "__dict__", {}).values(), *slots]
+
+
+def _in_slot(member: Any, thing: Any) -> Any:
+    try:
+        return member.__get__(thing)
+    except AttributeError:
+        return None
 
 
 def _is_filled(cell: types.CellType) -> bool:
@@ -249,7 +218,7 @@ def _names_in_class(kind: type) -> tuple[Name, ...]:
     """Attributes of the class, and the global names that its methods use."""
     found: dict[tuple[int, str], Name] = {}
     for base in kind.__mro__:
-        if _is_installed(base.__module__):
+        if _is_installed(str(base.__module__)):
             continue
         for name, value in vars(base).items():
             function = _function(value)
@@ -259,10 +228,15 @@ def _names_in_class(kind: type) -> tuple[Name, ...]:
 
 
 def _function(value: Any) -> types.FunctionType | None:
-    """The function behind a method, whatever it was decorated with."""
-    value = getattr(value, "fget", getattr(value, "__func__", value))
-    while hasattr(value, "__wrapped__"):
-        value = value.__wrapped__
+    """The function behind a method; behind one that was decorated, what it was made of."""
+    if isinstance(value, property):
+        value = value.fget
+    elif isinstance(value, (staticmethod, classmethod)):
+        value = value.__func__
+    for _ in range(DEPTH):
+        if not isinstance(value, types.FunctionType) or "__wrapped__" not in vars(value):
+            break
+        value = vars(value)["__wrapped__"]
     return value if isinstance(value, types.FunctionType) else None
 
 

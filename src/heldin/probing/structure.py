@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+PLAIN = frozenset({type(None), bool, int, float, str, bytes})
 CHECKED = 2**12  # values of a tensor that a checksum looks at
 
 
@@ -38,7 +39,7 @@ def changed(thing: Any, change: Callable[[Any], Any], *, leaf: Callable[[Any], b
         fill = _filled_dataclass
     else:
         return thing
-    others = {key: changed(part, change, leaf=leaf) for key, part in parts.items()}
+    others = {key: part if type(part) in PLAIN else changed(part, change, leaf=leaf) for key, part in parts.items()}
     return thing if all(others[key] is part for key, part in parts.items()) else fill(thing, others)
 
 
@@ -54,10 +55,20 @@ def own_copy(batch: Any) -> Any:
         if getattr(part, "requires_grad", False) is True:
             return part
         if id(part) not in copies:
-            copies[id(part)] = part.clone()
+            copies[id(part)] = _clone(part)
         return copies[id(part)]
 
     return changed(batch, copied, leaf=lambda part: hasattr(part, "clone"))
+
+
+def _clone(part: Any) -> Any:
+    """A tensor's copy; that of a graph or another kind of batch, where it knows how to make one."""
+    if isinstance(part, Tensor):
+        return part.clone()
+    try:
+        return part.clone()
+    except TypeError:  # it means something else by that word
+        return part
 
 
 def tensors_in(batch: Any) -> list[Tensor]:

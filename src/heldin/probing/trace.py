@@ -33,16 +33,16 @@ CONTAINERS = (list, dict, set, OrderedDict, defaultdict, deque, Counter)
 def untouched(*models: nn.Module, mode: str, beside: Iterable[nn.Module] = ()) -> Iterator[None]:
     """Whatever is done to `models` inside is undone, also when it raises. `mode` is `"train"` or `"eval"`.
 
-    So it is for the modules `beside` them, which no `train()` reaches: they keep the mode they are in.
+    Of the modules `beside` them, which no `train()` reaches, the buffers are put back; they keep the mode they are in.
     """
-    held = (*models, *beside)
-    modules = list(dict.fromkeys(module for model in held for module in model.modules()))
-    parameters = list(dict.fromkeys(p for model in held for p in model.parameters()))
+    modules = list(dict.fromkeys(module for model in models for module in model.modules()))
+    parameters = list(dict.fromkeys(p for model in models for p in model.parameters()))
+    others = [other for other in dict.fromkeys(m for model in beside for m in model.modules()) if other not in modules]
     with ExitStack() as undo:
         for parameter in parameters:
             undo.callback(_put_back, parameter, parameter._backward_hooks, parameter.requires_grad)
             parameter._backward_hooks = None
-        for tensor in _written_by_forward(modules):
+        for tensor in _written_by_forward([*modules, *others]):
             # Its version too: what a backward pass still waiting has saved of it is what it was.
             undo.enter_context(_unsafe_preserve_version_counter(tensor))
             undo.callback(_write, tensor, tensor.detach().clone())
@@ -50,9 +50,13 @@ def untouched(*models: nn.Module, mode: str, beside: Iterable[nn.Module] = ()) -
             undo.callback(hooks.update, dict(hooks))
             hooks.clear()
         for module in modules:
-            if isinstance(module, torch.jit.ScriptModule):
+            if isinstance(module, torch.jit.ScriptModule) and hasattr(module, "training"):
                 undo.callback(setattr, module, "training", module.training)  # no attribute: it lies in C++
             undo.callback(_refill, vars(module), dict(vars(module)))
+        for other in others:
+            if not isinstance(other, torch.jit.ScriptModule):
+                undo.callback(setattr, other, "_buffers", other._buffers)
+                other._buffers = {name: _clone(buffer) for name, buffer in other._buffers.items()}
         _lend_copies(modules)
         for model in models:
             _set_mode(model, mode)
@@ -110,6 +114,10 @@ def _set_mode(model: nn.Module, mode: str) -> None:
         model.eval()
     elif not model.training:
         model.train()
+
+
+def _clone(buffer: Tensor | None) -> Tensor | None:
+    return buffer if buffer is None or is_lazy(buffer) else buffer.detach().clone()
 
 
 def _lend_copies(modules: list[nn.Module]) -> None:

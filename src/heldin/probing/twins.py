@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+from collections import deque
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from itertools import islice
 from typing import Any
 
 import torch
@@ -12,33 +13,15 @@ from torch.utils.data import DataLoader, IterableDataset
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from heldin.errors import BatchesError
-from heldin.probing.contents import MOST_ENTRIES, put_back
-from heldin.probing.reach import within_reach
 
-MOST_ENTRIES_OF_A_STREAM = 10_000_000  # it may shuffle its list of files at each pass, which takes much longer
+MOST_BYTES = 2**23  # of an array that is copied: an order, a number for each sample
+SMALL = 64  # containers with more entries hold data, not streams
+ORDERS = (list, dict, set, deque)
 
 ONE_SHOT_REMEDY = (
     "Take a few batches from it once, kept = list(itertools.islice(stream, 5)), and either measure on them yourself "
     'with heldin.measure(model, loss_fn, kept), or call stopper.step(kept) each time with probes="fixed".'
 )
-
-
-@contextmanager
-def undisturbed(source: Any) -> Iterator[None]:
-    """Whatever is read inside, `source` goes on as if nothing had been: what it holds, however deep, is put back.
-
-    A copy or a twin alone does not do: datasets, collate functions and all that a source merely refers to are shared.
-    """
-    if isinstance(source, (list, tuple, Iterator)):  # of batches; and what was handed over to be read on, is
-        yield
-        return
-    things = within_reach([source]).things
-    streams = not isinstance(source, DataLoader) or isinstance(source.dataset, IterableDataset)
-    with put_back(things, most_entries=MOST_ENTRIES_OF_A_STREAM if streams else MOST_ENTRIES):
-        for thing in things:
-            if issubclass(type(thing), DataLoader) and vars(thing).get("_iterator") is not None:
-                vars(thing).update(_iterator=None, persistent_workers=False)  # or it would be reset while in use
-        yield
 
 
 def refuse_one_shot(source: Iterable[Any]) -> None:
@@ -57,13 +40,39 @@ def _same_twice(source: Iterable[Any]) -> bool:
     return iter(own) is iter(own)
 
 
-def copied(source: Any, generator: torch.Generator) -> Any:
-    """A copy whose passes are not counted on the original; a loader it holds has a twin."""
+def copied(source: Any, generator: torch.Generator | None) -> Any:
+    """A copy of a stream, whose passes are not counted on the original; loaders and streams it holds have a twin.
+
+    It has lists and small arrays of its own, so that it can shuffle them in place and the original keeps its order. All
+    of them or none: where an array is too large to be copied, or a file or an iterator moves on with them, they would
+    no longer fit together, neither here nor there.
+    """
     own = _shallow(source)
-    for name, value in getattr(own, "__dict__", {}).items():
-        if isinstance(value, DataLoader):
-            vars(own)[name] = twin(value, generator)
+    held = getattr(own, "__dict__", {}) if own is not source else {}
+    if not any(map(_cannot_be_copied, held.values())):
+        held.update({name: _own(value, generator) for name, value in held.items()})
+    else:
+        held.update({name: twin(value, generator) for name, value in held.items() if isinstance(value, DataLoader)})
     return own
+
+
+def _own(value: Any, generator: torch.Generator | None) -> Any:
+    if isinstance(value, DataLoader):
+        return twin(value, generator)
+    if isinstance(value, IterableDataset):
+        return copied(value, generator)
+    if type(value) in (list, dict) and len(value) <= SMALL:
+        entries = value.items() if isinstance(value, dict) else enumerate(value)
+        changed = {
+            key: _own(entry, generator) for key, entry in entries if isinstance(entry, (DataLoader, IterableDataset))
+        }
+        own = value.copy()
+        for key, entry in changed.items():
+            own[key] = entry
+        return own
+    if type(value) is torch.Tensor:
+        return value.clone()
+    return copy.copy(value) if type(value) in ORDERS or _is_array(value) else value
 
 
 def _shallow(source: Any) -> Any:
@@ -73,11 +82,31 @@ def _shallow(source: Any) -> Any:
         return source
 
 
+def _is_array(value: Any) -> bool:
+    return type(value).__module__ == "numpy" and type(value).__name__ == "ndarray"
+
+
+def _cannot_be_copied(value: Any) -> bool:
+    if isinstance(value, torch.Tensor):
+        plain = type(value) is torch.Tensor and value.layout is torch.strided and not value.requires_grad
+        return not plain or value.numel() * value.element_size() > MOST_BYTES
+    if hasattr(type(value), "__array_interface__"):
+        return not _is_array(value) or bool(value.nbytes > MOST_BYTES)
+    if type(value) in ORDERS:
+        entries = value.values() if isinstance(value, dict) else value
+        return any(_moves_on(entry) for entry in islice(entries, 100))
+    return _moves_on(value)
+
+
+def _moves_on(value: Any) -> bool:
+    return isinstance(value, Iterator) or hasattr(type(value), "close") or hasattr(type(value), "read")
+
+
 def twin(loader: DataLoader[Any], generator: torch.Generator | None) -> DataLoader[Any]:
     """A copy of the loader with workers, samplers and iterators of its own, over the same data."""
     own_loader = copy.copy(loader)
     samplers = own_samplers((loader.sampler, loader.batch_sampler), loader.dataset)
-    dataset = copy.copy(loader.dataset) if isinstance(loader.dataset, IterableDataset) else loader.dataset
+    dataset = copied(loader.dataset, generator) if isinstance(loader.dataset, IterableDataset) else loader.dataset
     own = {"sampler": samplers[0], "batch_sampler": samplers[1], "dataset": dataset, "generator": generator}
     vars(own_loader).update(own, _iterator=None, persistent_workers=False)
     for name, value in vars(loader).items():
