@@ -172,6 +172,15 @@ def test_modules_beside_the_model_have_their_buffers_back_and_keep_their_mode():
     assert int(others[1].num_batches_tracked) == 0
 
 
+def test_a_compiled_module_beside_the_model_and_the_one_it_wraps_keep_their_own_buffers():
+    inner = nn.BatchNorm1d(3)
+    names = set(inner._buffers)
+    with untouched(nn.Linear(3, 3), mode="train", beside=[torch.compile(inner, backend="eager")]):
+        assert set(inner._buffers) == names
+        run(inner)
+    assert (set(inner._buffers), int(inner.num_batches_tracked)) == (names, 0)
+
+
 def test_modules_beside_the_model_may_be_frozen_lazy_or_take_notes():
     frozen = torch.jit.freeze(torch.jit.script(nn.Linear(3, 3).eval()))
     taking = nn.Linear(3, 3)

@@ -55,8 +55,9 @@ def untouched(*models: nn.Module, mode: str, beside: Iterable[nn.Module] = ()) -
             undo.callback(_refill, vars(module), dict(vars(module)))
         for other in others:
             if not isinstance(other, torch.jit.ScriptModule):
-                undo.callback(setattr, other, "_buffers", other._buffers)
-                other._buffers = {name: _clone(buffer) for name, buffer in other._buffers.items()}
+                held = vars(other)  # not by name: a compiled module would hand it on to the one it wraps
+                undo.callback(held.__setitem__, "_buffers", held["_buffers"])
+                held["_buffers"] = {name: _clone(buffer) for name, buffer in held["_buffers"].items()}
         _lend_copies(modules)
         for model in models:
             _set_mode(model, mode)
