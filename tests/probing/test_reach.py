@@ -223,9 +223,16 @@ class Unset:
         return getattr(self.inner, name)
 
 
+class Compared(type):
+    """A class of this kind cannot be hashed."""
+
+    def __eq__(cls, other):
+        return True
+
+
 @pytest.mark.parametrize(
     "thing",
-    [WithOddAttributes(), Endless([1]), Unset()],
+    [WithOddAttributes(), Endless([1]), Unset(), Compared("Odd", (), {})()],
     ids=lambda thing: type(thing).__name__,
 )
 def test_odd_classes_are_gone_past(thing):

@@ -88,13 +88,13 @@ def is_module(thing: object) -> bool:
 
 
 @_once
-def slots_of(kind: type) -> tuple[Any, ...]:
+def _slots_of(kind: type) -> tuple[Any, ...]:
     """The descriptors of the attributes that instances keep in slots."""
     own = [vars(base) for base in kind.__mro__ if "__slots__" in vars(base)]
     return tuple(member for names in own for member in names.values() if type(member) is types.MemberDescriptorType)
 
 
-def cells_of(function: types.FunctionType) -> list[types.CellType]:
+def _cells_of(function: types.FunctionType) -> list[types.CellType]:
     """The variables of a closure that have a value."""
     return [cell for cell in function.__closure__ or () if _is_filled(cell)]
 
@@ -102,7 +102,7 @@ def cells_of(function: types.FunctionType) -> list[types.CellType]:
 @_once
 def nature(kind: type) -> Nature:
     """How things of this kind are met."""
-    if kind in _PLAIN or issubclass(kind, (type, types.ModuleType)):
+    if any(kind is plain for plain in _PLAIN) or issubclass(kind, (type, types.ModuleType)):
         return Nature.PLAIN
     if issubclass(kind, _CONTAINERS):
         return Nature.CONTAINER
@@ -117,9 +117,9 @@ def nature(kind: type) -> Nature:
     return Nature.VALUE
 
 
-_PLAIN = frozenset(
-    {type(None), bool, int, float, complex, str, bytes, range, slice, type(...), torch.dtype, torch.device}
-)
+_PLAIN = (
+    type(None), bool, int, float, complex, str, bytes, range, slice, type(...), torch.dtype, torch.device,
+)  # fmt: skip
 _CONTAINERS = (dict, list, tuple, set, frozenset, deque)
 _CLOSED = {"torch", "numpy", "lightning", "pytorch_lightning", "lightning_fabric", *sys.stdlib_module_names}
 _HARMLESS = {"builtins", "abc", "typing", "collections", "types", "argparse"}  # bases of what users write
@@ -155,7 +155,7 @@ def _held_by(thing: Any, kind: Nature) -> Iterable[Any]:
         own = [value for value in own if not isinstance(value, torch.Tensor)]  # lent, as buffers are
         return [*thing._modules.values(), *own, *_used_by(type(thing))]
     if isinstance(thing, types.FunctionType):
-        cells = [cell.cell_contents for cell in cells_of(thing)]
+        cells = [cell.cell_contents for cell in _cells_of(thing)]
         defaults = [*(thing.__defaults__ or ()), *(thing.__kwdefaults__ or {}).values()]
         used = () if _is_installed(str(thing.__module__)) else _worth_following(_names_of(thing))
         return [*cells, *defaults, *vars(thing).values(), *used]
@@ -175,7 +175,7 @@ def _entries(container: Any) -> Iterable[Any]:
 
 
 def _attributes(thing: Any) -> list[Any]:
-    slots = [value for member in slots_of(type(thing)) if (value := _in_slot(member, thing)) is not None]
+    slots = [value for member in _slots_of(type(thing)) if (value := _in_slot(member, thing)) is not None]
     return [*getattr(thing, "__dict__", {}).values(), *slots]
 
 

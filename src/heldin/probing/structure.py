@@ -62,9 +62,7 @@ def own_copy(batch: Any) -> Any:
 
 
 def _clone(part: Any) -> Any:
-    """A tensor's copy; that of a graph or another kind of batch, where it knows how to make one."""
-    if isinstance(part, Tensor):
-        return part.clone()
+    """The copy of a tensor, a graph or another kind of batch, where it knows how to make one."""
     try:
         return part.clone()
     except TypeError:  # it means something else by that word

@@ -35,8 +35,8 @@ def untouched(*models: nn.Module, mode: str, beside: Iterable[nn.Module] = ()) -
 
     Of the modules `beside` them, which no `train()` reaches, the buffers are put back; they keep the mode they are in.
     """
-    modules = list(dict.fromkeys(module for model in models for module in model.modules()))
-    parameters = list(dict.fromkeys(p for model in models for p in model.parameters()))
+    modules = dict.fromkeys(module for model in models for module in model.modules())
+    parameters = dict.fromkeys(p for model in models for p in model.parameters())
     others = [other for other in dict.fromkeys(m for model in beside for m in model.modules()) if other not in modules]
     with ExitStack() as undo:
         for parameter in parameters:
@@ -58,7 +58,7 @@ def untouched(*models: nn.Module, mode: str, beside: Iterable[nn.Module] = ()) -
                 held = vars(other)  # not by name: a compiled module would hand it on to the one it wraps
                 undo.callback(held.__setitem__, "_buffers", held["_buffers"])
                 held["_buffers"] = {name: _clone(buffer) for name, buffer in held["_buffers"].items()}
-        _lend_copies(modules)
+        _lend_copies(list(modules))
         for model in models:
             _set_mode(model, mode)
         yield

@@ -13,9 +13,9 @@ from torch.utils.data import DataLoader, IterableDataset
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from heldin.errors import BatchesError
+from heldin.probing.reach import SMALL
 
 MOST_BYTES = 2**23  # of an array that is copied: an order, a number for each sample
-SMALL = 64  # containers with more entries hold data, not streams
 ORDERS = (list, dict, set, deque)
 
 ONE_SHOT_REMEDY = (
@@ -62,13 +62,10 @@ def _own(value: Any, generator: torch.Generator | None) -> Any:
     if isinstance(value, IterableDataset):
         return copied(value, generator)
     if type(value) in (list, dict) and len(value) <= SMALL:
-        entries = value.items() if isinstance(value, dict) else enumerate(value)
-        changed = {
-            key: _own(entry, generator) for key, entry in entries if isinstance(entry, (DataLoader, IterableDataset))
-        }
         own = value.copy()
-        for key, entry in changed.items():
-            own[key] = entry
+        for key, entry in value.items() if isinstance(value, dict) else enumerate(value):
+            if isinstance(entry, (DataLoader, IterableDataset)):
+                own[key] = _own(entry, generator)
         return own
     if type(value) is torch.Tensor:
         return value.clone()
