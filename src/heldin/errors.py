@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import math
 import sys
+import warnings
 from collections.abc import Iterable
 
 
@@ -20,8 +21,8 @@ class ArgumentError(HeldinError, ValueError):
     """An argument that cannot be: out of range, unknown, contradictory."""
 
 
-class UnservedError(ArgumentError):
-    """A signal whose need cannot be served by what was given: no optimizer, no classes, no linear head."""
+class UnmeasurableError(ArgumentError):
+    """A signal that cannot be measured with what was given: no optimizer, no classes, no linear head."""
 
 
 class BatchesError(HeldinError, ValueError):
@@ -92,3 +93,28 @@ def near_match(found: object, known: Iterable[str]) -> str:
     """The sentence that names the known word nearest to `found`, or nothing."""
     nearest = difflib.get_close_matches(str(found), list(known), n=1, cutoff=0.5)
     return f" Did you mean {nearest[0]!r}?" if nearest else ""
+
+
+class WarnOnce:
+    """Issues a `HeldinWarning` for each topic once, located at the first caller outside heldin."""
+
+    def __init__(self) -> None:
+        self.topics: set[str] = set()
+
+    def __call__(self, topic: str, message: str) -> None:
+        """Warn, unless a warning on this topic was issued before."""
+        if topic not in self.topics:
+            self.topics.add(topic)
+            warn(f"{message} (Shown once.)")
+
+
+def warn(message: str) -> None:
+    """Issue a `HeldinWarning`, located at the first caller outside heldin."""
+    frame, level = sys._getframe(0), 1
+    while frame.f_back is not None and _package(frame.f_globals) in ("heldin", "contextlib"):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, HeldinWarning, stacklevel=level)
+
+
+def _package(namespace: dict[str, object]) -> str:
+    return str(namespace.get("__name__", "")).partition(".")[0]

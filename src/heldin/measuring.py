@@ -1,61 +1,84 @@
-"""Batches -> numbers: a probe and signals, held together.
+"""measure() and SignalReader: which batches, which signals, one reading at a time.
 
-Every signal says what it needs; what several need is taken once.
+Every reading of a signal in heldin is made by `SignalReader.read_batches`: it computes each need once and reads all
+signals from it. `measure` calls it on given batches; `SignalReader.read` draws the batches from the training data;
+`EarlyStopping`, the framework adapters and the lab use a `SignalReader`.
 """
 
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Literal
 
-from torch import nn
+from torch import Tensor, distributed, nn
 from torch.optim import Optimizer
 
-from heldin.errors import HeldinWarning, UnservedError
+from heldin.distributed import mean_reading
+from heldin.errors import (
+    ArgumentError,
+    BatchesError,
+    HeldinError,
+    NoSpreadError,
+    NotFiniteError,
+    UnmeasurableError,
+    require_choice,
+    require_integer,
+    warn,
+)
+from heldin.needs import MeasurementContext, compute_needs
+from heldin.probing.batches import Batch, as_list, draw, in_order
+from heldin.probing.isolation import derive_seed
 from heldin.probing.losses import LossFunction, SampleLosses
-from heldin.probing.probe import Probe
-from heldin.serving import Source, serve
-from heldin.signals import Memory, RememberingSignal, Signal, labelled
+from heldin.probing.outputs import OutputCache
+from heldin.probing.probe import Mode, Probe
+from heldin.signals import Memory, Signal, StatefulSignal, signals_by_label
 from heldin.signals.registry import names
+from heldin.types import Reading
+
+Probes = Literal["fresh", "fixed"]
+SignalChoice = Signal[Any] | str | Sequence[Signal[Any] | str] | Mapping[str, Signal[Any]]
+
+NUM_BATCHES = 5  # s in the paper
+NUM_POOLED = 40  # batches whose losses are pooled for rescale="pooled_std", as in the paper's MRNet experiments
 
 
 def measure(
     model: nn.Module,
     loss_fn: LossFunction | None,
-    batches: Iterable[Any],
+    batches: Iterable[Batch],
     *,
-    signals: Sequence[Signal | str] | Signal | str = "gradient_disparity",
-    against: Iterable[Any] | None = None,
-    pool: Iterable[Any] | None = None,
+    signals: SignalChoice = "gradient_disparity",
+    against: Iterable[Batch] | None = None,
+    pool: Iterable[Batch] | None = None,
     optimizer: Optimizer | None = None,
     memory: dict[str, Memory] | None = None,
     sample_losses: SampleLosses | None = None,
-    mode: str = "train",
+    mode: Mode = "train",
     autocast: bool = False,
     seed: int = 0,
 ) -> dict[str, float]:
-    """Measure signals at the model's present weights, on exactly these batches. Leaves no trace.
+    """Measure signals at the model's present weights, on exactly these batches. Model and random streams are restored.
 
     Args:
         model: any module with trainable parameters.
-        loss_fn: the loss training uses (see `Probe`), or None where `sample_losses` is given.
+        loss_fn: the loss used in training (see `Probe`), or None if `sample_losses` is given.
         batches: exactly the batches to use, at least 2.
-        signals: names or objects with their options; `"all"` for every signal that what is given here can serve.
+        signals: names, or objects with their options; `"all"` for every signal that can be measured here.
         against: a second set of batches, for signals that compare two (`TrainValDisparity`).
         pool: for `rescale="pooled_std"`: the batches whose losses are pooled; `batches` if None.
-        optimizer: the one that trains, for signals that take a hypothetical step (`OptimizationVariance`).
-        memory: a dict to keep between calls, for signals that compare one reading with those before (`LabelWave`);
-            they write into it. Hand over the same batches each time.
-        sample_losses: f(model, batch) -> losses of shape (m,), for batches that are no (inputs, targets) pairs.
-        mode: `"train"` (as the paper) or `"eval"`.
-        autocast: leave an autocast region around the call in force.
-        seed: of the randomness inside the measurement (dropout).
+        optimizer: the one used in training, for signals that take a hypothetical step (`OptimizationVariance`).
+        memory: a dict to keep between calls, for signals that compare with earlier readings (`LabelWave`); it is
+            updated. Give the same batches each time.
+        sample_losses: f(model, batch) -> losses of shape (m,), for batches that are not (inputs, targets) pairs.
+        mode: `"train"` (as in the paper) or `"eval"`.
+        autocast: keep an autocast region around the call.
+        seed: seed of the randomness inside the measurement (dropout).
 
     Returns:
-        One number a signal, under its name; two variants of one signal carry their options in the name. NaN where a
-        signal compares with earlier readings and there are not enough of them yet.
+        One number per signal, keyed by its name; two variants of one signal have their options in the key. NaN if a
+        signal compares with earlier readings and there are not enough yet.
 
     Example:
         >>> import torch
@@ -68,52 +91,244 @@ def measure(
         ['cosine', 'gradient_disparity']
     """
     everything = isinstance(signals, str) and signals == "all"
-    wanted = labelled(names() if everything else signals)
-    probe = Probe(model, loss_fn, sample_losses=sample_losses, mode=mode, autocast=autocast, seed=seed)
-    source = Source(probe.listed(batches), against, pool, optimizer)
-    values, remembered = read(probe, wanted, source, memory or {}, leave_out=everything)
+    reader = SignalReader(
+        model,
+        loss_fn,
+        signals=names() if everything else signals,
+        sample_losses=sample_losses,
+        mode=mode,
+        autocast=autocast,
+        optimizer=optimizer,
+        skip_unmeasurable=everything,
+    )
+    reader.memory = dict(memory or {})
+    values = reader.read_batches(as_list(batches), against=against, pool=pool, seed=seed).values
     if memory is not None:
-        memory.update(remembered)
+        memory.update(reader.memory)
     return {label: math.nan if value is None else value for label, value in values.items()}
 
 
-def read(
-    probe: Probe,
-    signals: Mapping[str, Signal],
-    source: Source,
-    memory: Mapping[str, Memory],
-    *,
-    leave_out: bool = False,
-) -> tuple[dict[str, float | None], dict[str, Memory]]:
-    """One number for each of `signals`, None for "not yet"; and what they remember from now on.
+class SignalReader:
+    """Reads signals of a model, on given batches or on batches drawn from the training data.
 
-    A signal that cannot be served is an error, or left out and named in a warning.
+    It keeps the memory of signals that compare readings. The arguments are those of `EarlyStopping`.
     """
-    found, refused = serve(probe, [signal.needs for signal in signals.values()], source, tolerant=leave_out)
-    left_out = {label: refused[signal.needs] for label, signal in signals.items() if signal.needs in refused}
-    if left_out and not leave_out:
-        label, error = next(iter(left_out.items()))
-        raise UnservedError(f"The signal {label!r} cannot be measured here. {error}") from error
-    if left_out:
-        alike: dict[str, list[str]] = {}
-        for label, error in left_out.items():
-            alike.setdefault(str(error), []).append(label)
-        reasons = "; ".join(f"{', '.join(labels)}: {reason}" for reason, labels in alike.items())
-        warnings.warn(f"Left out, since they cannot be measured here: {reasons}", HeldinWarning, stacklevel=3)
-    values: dict[str, float | None] = {}
-    remembered: dict[str, Memory] = {}
-    for label, signal in signals.items():
-        if label in left_out:
-            continue
-        if isinstance(signal, RememberingSignal):
-            remembered[label], values[label] = signal.recall(memory.get(label, {}), found[signal.needs])
-        else:
-            values[label] = signal.read(found[signal.needs])
-        _say_once(probe, signal.caveat(found[signal.needs]))
-    return values, remembered
+
+    few_batches_remedy = (
+        "Use a smaller batch size, for measuring if not for training: "
+        "stopper.step(DataLoader(dataset, batch_size=len(dataset) // 5))."
+    )
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss_fn: LossFunction | None,
+        *,
+        signals: SignalChoice,
+        batches: int = NUM_BATCHES,
+        probes: Probes = "fresh",
+        seed: int = 0,
+        sample_losses: SampleLosses | None = None,
+        mode: Mode = "train",
+        autocast: bool = False,
+        pool: int = NUM_POOLED,
+        optimizer: Optimizer | None = None,
+        together: bool = True,
+        skip_unmeasurable: bool = False,
+    ) -> None:
+        require_integer("batches", batches, at_least=2, remedy="The paper uses batches=5.")
+        require_choice("probes", probes, ("fresh", "fixed"))
+        require_integer("pool", pool, at_least=2, remedy="The paper pools 40 losses.")
+        require_integer("seed", seed, at_least=0, remedy="Any other seed gives other batches.")
+        self.signals = signals_by_label(signals)
+        self.batches = batches
+        self.probes = probes
+        self.seed = seed
+        self.pool = pool
+        self.optimizer = optimizer
+        self.together = together
+        self.skip_unmeasurable = skip_unmeasurable
+        self.memory: dict[str, Memory] = {}
+        self.cache = OutputCache()
+        self.drawn: dict[str, Any] | None = None  # how the batches of the latest reading were drawn
+        self.probe = Probe(model, loss_fn, sample_losses=sample_losses, mode=mode, autocast=autocast)
+        self._check_optimizer()
+
+    def read(
+        self, loader: Iterable[Batch], epoch: int, *, against: Iterable[Batch] | None = None, first: bool = True
+    ) -> Reading:
+        """Draw batches and read every signal once; in a distributed run, the mean over all ranks.
+
+        The batches follow from the seed and the epoch. See `read_batches` for `first`.
+        """
+        read = partial(self._draw_and_read, loader, epoch, against=against, first=first)
+        if self.together and distributed.is_available() and distributed.is_initialized():
+            return mean_reading(read)
+        return read()
+
+    def read_batches(
+        self,
+        batches: list[Batch],
+        *,
+        epoch: int = 0,
+        against: Iterable[Batch] | None = None,
+        pool: Iterable[Batch] | None = None,
+        samples: Callable[[int | None], Iterable[Batch]] | None = None,
+        outputs: Tensor | None = None,
+        seed: int | None = None,
+        first: bool = True,
+    ) -> Reading:
+        """Read every signal once, on exactly these batches.
+
+        Losses that are not finite, or all equal where their spread is needed, raise an error at the `first` reading,
+        where they point to broken data or a broken model. Later they mean that training diverged, or fits its data
+        exactly, and the signals that cannot be computed are NaN.
+        """
+        context = MeasurementContext(self.probe, batches, against, pool, self.optimizer, samples, outputs, seed)
+        tolerate: tuple[type[HeldinError], ...] = (UnmeasurableError,)
+        if self.skip_unmeasurable:
+            tolerate = (UnmeasurableError, BatchesError)
+        elif not first:
+            tolerate = (UnmeasurableError, NotFiniteError, NoSpreadError)
+        found, failed = compute_needs([signal.needs for signal in self.signals.values()], context, tolerate=tolerate)
+        values: dict[str, float | None] = {}
+        skipped: dict[str, HeldinError] = {}
+        memory = dict(self.memory)
+        for label, signal in self.signals.items():
+            if signal.needs in failed:
+                error = failed[signal.needs]
+                if isinstance(error, (NotFiniteError, NoSpreadError)) and not self.skip_unmeasurable:
+                    values[label] = math.nan
+                    self._warn_nan(error, epoch)
+                else:
+                    skipped[label] = error
+            elif isinstance(signal, StatefulSignal):
+                memory[label], values[label] = signal.step(memory.get(label, {}), found[signal.needs])
+            else:
+                values[label] = signal.read(found[signal.needs])
+        if skipped:
+            self._report_skipped(skipped)
+        self.memory = memory
+        return Reading(epoch, values, len(batches))
+
+    def observe(self, indices: Any, outputs: Tensor) -> None:
+        """Store outputs of the training pass, if a signal needs outputs."""
+        if any(signal.needs.uses_outputs for signal in self.signals.values()):
+            self.cache.update(indices, outputs)
+
+    def reset(self) -> None:
+        """Forget the memory of signals, the outputs of training and how batches were drawn."""
+        self.memory = {}
+        self.cache = OutputCache()
+        self.drawn = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """The memory of signals, the outputs of training and how batches were drawn: plain values and tensors."""
+        return {
+            "memory": self.memory,
+            "offered": None if self.cache.outputs is None else self.cache.outputs.clone(),
+            "fresh": self.cache.updated,
+            "drawn": self.drawn,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from `state_dict()`."""
+        self.drawn = state.get("drawn")
+        if self.drawn is not None and self.drawn != self._drawing():
+            self.probe.warn_once(
+                "other batches",
+                f"The loaded readings were made with {_as_arguments(self.drawn)}, new ones will be made with "
+                f"{_as_arguments(self._drawing())}. Their levels may differ, so the rule may see a false rise.",
+            )
+        self.memory = dict(state["memory"])
+        self.cache.outputs = None if state["offered"] is None else state["offered"].clone()
+        self.cache.updated = state["fresh"]
+
+    def _draw_and_read(
+        self, loader: Iterable[Batch], epoch: int, *, against: Iterable[Batch] | None, first: bool
+    ) -> Reading:
+        number = epoch if self.probes == "fresh" else 0
+        pooling = any(signal.needs.pools_losses for signal in self.signals.values())
+        wanted = max(self.batches, self.pool) if pooling else self.batches
+        drawn = draw(loader, wanted, seed=derive_seed(self.seed, "draw", number))
+        batches = drawn[: self.batches]
+        self._check_number(len(batches))
+        others = None
+        if against is not None:
+            others = draw(against, self.batches, seed=derive_seed(self.seed, "against", number))
+        reading = self.read_batches(
+            batches,
+            epoch=epoch,
+            against=others,
+            pool=drawn if pooling else None,
+            samples=partial(self._samples_in_order, loader),
+            outputs=self._training_outputs(loader),
+            seed=derive_seed(self.seed, "probe", number),
+            first=first,
+        )
+        self.cache.updated = False
+        self.drawn = self._drawing()
+        return reading
+
+    def _samples_in_order(self, loader: Iterable[Batch], num_samples: int | None) -> Iterable[Batch]:
+        return in_order(loader, seed=derive_seed(self.seed, "whole"), num_samples=num_samples)
+
+    def _training_outputs(self, loader: Iterable[Batch]) -> Tensor | None:
+        if self.cache.outputs is not None and not self.cache.updated:
+            self.probe.warn_once(
+                "no outputs",
+                "observe() was not called since the last reading: outputs are computed by an evaluation pass.",
+            )
+            return None
+        return self.cache.all_outputs(loader)
+
+    def _drawing(self) -> dict[str, Any]:
+        """What the level of readings depends on; the seed, if it chooses the batches of all of them."""
+        chosen = {"batches": self.batches, "probes": self.probes}
+        return {**chosen, "seed": self.seed} if self.probes == "fixed" else chosen
+
+    def _check_optimizer(self) -> None:
+        stepping = [label for label, signal in self.signals.items() if signal.needs.takes_steps]
+        if stepping and self.optimizer is None and not self.skip_unmeasurable:
+            raise UnmeasurableError(
+                f"The signal {stepping[0]!r} takes hypothetical steps with the optimizer of training. Found none. "
+                "Pass optimizer=..."
+            )
+        if self.optimizer is not None and not isinstance(self.optimizer, Optimizer):
+            raise ArgumentError(
+                f"Parameter `optimizer` should be a torch.optim.Optimizer, the one that trains. "
+                f"Found {self.optimizer!r}."
+            )
+
+    def _check_number(self, found: int) -> None:
+        if found < 2:
+            raise BatchesError(
+                f"At least 2 batches are needed to compare gradients. Found {found} in the loader. "
+                + self.few_batches_remedy
+            )
+        if found < self.batches:
+            self.probe.warn_once(
+                "few batches",
+                f"Measuring on {found} batches, all there are; {self.batches} were requested. "
+                "(A last batch of less than half the size of the others does not count.)",
+            )
+
+    def _warn_nan(self, error: HeldinError, epoch: int) -> None:
+        reason = str(error)
+        if isinstance(error, NoSpreadError):
+            reason = "in too many batches all losses are equal, usually because the network fits its data exactly."
+        self.probe.warn_once(type(error).__name__, f"Recorded as NaN at epoch {epoch}: {reason}")
+
+    def _report_skipped(self, skipped: Mapping[str, HeldinError]) -> None:
+        if not self.skip_unmeasurable:
+            label, error = next(iter(skipped.items()))
+            raise UnmeasurableError(f"The signal {label!r} cannot be measured here. {error}") from error
+        labels_by_reason: dict[str, list[str]] = {}
+        for label, error in skipped.items():
+            labels_by_reason.setdefault(str(error), []).append(label)
+        reasons = "; ".join(f"{', '.join(labels)}: {reason}" for reason, labels in labels_by_reason.items())
+        warn(f"Left out, since they cannot be measured here: {reasons}")
 
 
-def _say_once(probe: Probe, caveat: str | None) -> None:
-    """What a signal has to say of its number, once for each probe."""
-    if caveat is not None and probe.first_time(caveat):
-        warnings.warn(f"{caveat} This is said once.", HeldinWarning, stacklevel=4)
+def _as_arguments(arguments: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in arguments.items())

@@ -1,73 +1,284 @@
-"""What a signal may ask of a probe.
+"""Needs: what a signal may ask for.
 
-A signal names its need, a probe serves it, and signals with the same need share what was found. Needs are plain values:
-equal ones are served once. Beside each stands what the signal is given.
+A signal names its need, and a need computes itself from a `MeasurementContext`: it knows its payload, its cost and how
+passes are shared. Needs are plain values: equal needs of several signals are computed once, and all needs of one type
+are computed together.
+
+To add one, write a class here with `cost` and `compute`; no other file has to know it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
-from heldin.types import Rescale
+from torch import Tensor
+from torch.optim import Optimizer
+
+from heldin.errors import BatchesError, HeldinError, UnmeasurableError
+from heldin.gradients import Gram
+from heldin.probing.batches import Batch
+from heldin.probing.head import head_alignments
+from heldin.probing.outputs import outputs
+from heldin.probing.per_sample import ClassMoments, Moments, class_moments, sample_moments
+from heldin.probing.probe import Probe
+from heldin.probing.rescaling import Rescale
+from heldin.probing.steps import random_label_step, stepped_outputs
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+Payload = TypeVar("Payload", covariant=True)
 
 
 @dataclass(frozen=True)
-class BatchGradients:
-    """The gradient of each batch's mean loss, its losses re-scaled by `rescale` -> `Gram`.
+class MeasurementContext:
+    """What needs are computed from: the model, the batches, and whatever else signals may use."""
 
-    `against` asks for the gradients of a second set of batches too, below those of the first; `inner` for inner
-    products, where distances alone would not do.
+    probe: Probe
+    batches: list[Batch]
+    against: Iterable[Batch] | None = None  # a second set of batches
+    pool: Iterable[Batch] | None = None  # batches whose losses are pooled
+    optimizer: Optimizer | None = None
+    samples: Callable[[int | None], Iterable[Batch]] | None = None  # number -> batches of the same samples each time
+    outputs: Tensor | None = None  # of the training pass, if it provided them
+    seed: int | None = None
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one measurement takes, in the units of the paper's cost analysis; fractions come from averages."""
+
+    batch_gradients: float = 0.0
+    distances: float = 0.0  # between two gradients
+    optimizer_steps: float = 0.0
+    batch_evaluations: float = 0.0  # forward passes alone
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(*(getattr(self, part.name) + getattr(other, part.name) for part in fields(self)))
+
+    def times(self, factor: float) -> Cost:
+        """The same, `factor` times."""
+        return Cost(*(getattr(self, part.name) * factor for part in fields(self)))
+
+    def __str__(self) -> str:
+        counts = {
+            "backward": self.batch_gradients,
+            "optimizer steps": self.optimizer_steps,
+            "forward": self.batch_evaluations,
+        }
+        return ", ".join(f"{count:.3g} {name}" for name, count in counts.items() if count) or "none"
+
+
+class Need(ABC, Generic[Payload]):
+    """What a signal asks for. Subclasses are frozen dataclasses; their fields are their options.
+
+    Attributes:
+        takes_steps: whether the optimizer of training is needed.
+        uses_outputs: whether outputs of the training pass can be used.
+    """
+
+    takes_steps: ClassVar[bool] = False
+    uses_outputs: ClassVar[bool] = False
+
+    @property
+    def pools_losses(self) -> bool:
+        """True if the losses of further batches (`pool`) are needed."""
+        return False
+
+    @abstractmethod
+    def cost(self, num_batches: int, batch_size: int) -> Cost:
+        """The cost of one measurement on `num_batches` batches. Per-sample gradients count as those of their batch."""
+
+    def check(self, context: MeasurementContext) -> None:
+        """Raise `UnmeasurableError` if the context lacks something, before any pass."""
+
+    @abstractmethod
+    def compute(self, context: MeasurementContext) -> Payload:
+        """The payload."""
+
+    @classmethod
+    def compute_all(cls, needs: Sequence[Self], context: MeasurementContext) -> Mapping[Self, Payload]:
+        """The payloads of several needs of this type; override it to share passes."""
+        return {need: need.compute(context) for need in needs}
+
+
+def compute_needs(
+    needs: Iterable[Need[object]], context: MeasurementContext, *, tolerate: tuple[type[HeldinError], ...]
+) -> tuple[dict[Need[object], object], dict[Need[object], HeldinError]]:
+    """Return the payload of each need, and the error of each need that failed with one of the tolerated errors."""
+    found: dict[Need[object], object] = {}
+    failed: dict[Need[object], HeldinError] = {}
+    by_type: dict[type[Need[object]], list[Need[object]]] = {}
+    for need in dict.fromkeys(needs):
+        try:
+            need.check(context)
+        except tolerate as error:
+            failed[need] = error
+        else:
+            by_type.setdefault(type(need), []).append(need)
+    for kind, group in by_type.items():
+        try:
+            found.update(kind.compute_all(group, context))
+        except tolerate:
+            for need in group:  # one by one: some may succeed
+                try:
+                    found.update(kind.compute_all([need], context))
+                except tolerate as error:
+                    failed[need] = error
+    return found, failed
+
+
+@dataclass(frozen=True)
+class BatchGradients(Need[Gram]):
+    """The Gram matrix of the gradients of the batches' mean losses, re-scaled by `rescale`.
+
+    `against` adds the gradients of a second set of batches, after those of the first; `inner` adds inner products,
+    for signals that need more than distances.
     """
 
     rescale: Rescale = "std"
     against: bool = False
     inner: bool = False
 
+    @property
+    def pools_losses(self) -> bool:
+        return self.rescale == "pooled_std"
+
+    def cost(self, num_batches: int, batch_size: int) -> Cost:
+        if self.against:
+            return Cost(2.0 * num_batches, num_batches**2)
+        return Cost(num_batches, num_batches * (num_batches - 1) / 2)
+
+    def check(self, context: MeasurementContext) -> None:
+        if self.against and context.against is None:
+            raise UnmeasurableError(
+                "This signal compares two sets of batches. Found one. Pass the other as against=[...]."
+            )
+
+    def compute(self, context: MeasurementContext) -> Gram:
+        return self.compute_all([self], context)[self]
+
+    @classmethod
+    def compute_all(cls, needs: Sequence[Self], context: MeasurementContext) -> Mapping[Self, Gram]:
+        compared = [need.rescale for need in needs if need.against]
+        gradients = context.probe.collect(
+            context.batches,
+            [need.rescale for need in needs],
+            against=context.against if compared else None,
+            pool=context.pool,
+            compared=compared,
+            seed=context.seed,
+            at_least=2,
+        )
+        with_inner = {(need.rescale, need.against) for need in needs if need.inner}
+        grams: dict[tuple[Rescale, bool], Gram] = {}
+        for rows in dict.fromkeys((need.rescale, need.against) for need in needs):
+            rescale, against = rows
+            both = gradients[rescale]
+            grams[rows] = (both if against else both.first_set()).gram(inner=rows in with_inner)
+        return {need: grams[need.rescale, need.against] for need in needs}
+
 
 @dataclass(frozen=True)
-class SampleGradients:
-    """The moments of the gradients of single samples, batch by batch, in evaluation mode -> a tuple of `Moments`."""
+class SampleGradients(Need[tuple[Moments, ...]]):
+    """The moments of the per-sample gradients of each batch, in evaluation mode."""
+
+    def cost(self, num_batches: int, batch_size: int) -> Cost:
+        return Cost(num_batches)
+
+    def compute(self, context: MeasurementContext) -> tuple[Moments, ...]:
+        return sample_moments(context.probe, context.batches, seed=context.seed)
 
 
 @dataclass(frozen=True)
-class ClassGradients:
-    """The same class by class, over the samples of all batches together -> a tuple of `ClassMoments`."""
+class ClassGradients(Need[tuple[ClassMoments, ...]]):
+    """The moments of the per-sample gradients of each class, over the samples of all batches, in evaluation mode."""
+
+    def cost(self, num_batches: int, batch_size: int) -> Cost:
+        return Cost(3.0 * num_batches)
+
+    def compute(self, context: MeasurementContext) -> tuple[ClassMoments, ...]:
+        return class_moments(context.probe, context.batches, seed=context.seed)
 
 
 @dataclass(frozen=True)
-class Outputs:
-    """The outputs of the model for the same samples each time, in evaluation mode -> a tensor (n, ...).
+class Outputs(Need[Tensor]):
+    """The outputs of the model for the same samples each time, in evaluation mode: (n, ...).
 
-    In training these are the samples of the whole training set, in the same order; for `measure` those of its batches.
-    At most `num_samples` of them, where it is not None.
+    During training these are the samples of the whole training set, in order; for `measure` those of its batches. At
+    most `num_samples` of them, unless it is None.
     """
+
+    uses_outputs: ClassVar[bool] = True
 
     num_samples: int | None = None
 
+    def cost(self, num_batches: int, batch_size: int) -> Cost:
+        return Cost()
+
+    def compute(self, context: MeasurementContext) -> Tensor:
+        if context.outputs is not None:
+            return context.outputs[: self.num_samples]
+        batches = context.batches if context.samples is None else context.samples(self.num_samples)
+        return outputs(context.probe, batches, num_samples=self.num_samples, seed=context.seed)
+
+    @classmethod
+    def compute_all(cls, needs: Sequence[Self], context: MeasurementContext) -> Mapping[Self, Tensor]:
+        largest = max(needs, key=lambda need: math.inf if need.num_samples is None else need.num_samples)
+        found = largest.compute(context)
+        return {need: found[: need.num_samples] for need in needs}
+
 
 @dataclass(frozen=True)
-class SteppedOutputs:
-    """The outputs for `num_inputs` inputs after one step of the optimizer on each batch alone -> a tensor (s, n, ...).
+class SteppedOutputs(Need[Tensor]):
+    """The outputs for `num_inputs` inputs after one optimizer step on each batch alone: (s, n, ...).
 
     Every step starts from the present weights and the present state of the optimizer.
     """
 
+    takes_steps: ClassVar[bool] = True
+
     num_inputs: int = 1000
 
+    def cost(self, num_batches: int, batch_size: int) -> Cost:
+        return Cost(num_batches, 0.0, num_batches, num_batches * self.num_inputs / batch_size)
+
+    def compute(self, context: MeasurementContext) -> Tensor:
+        if len(context.batches) < 2:
+            raise BatchesError(f"At least 2 batches should be given to compare steps. Found {len(context.batches)}.")
+        return stepped_outputs(
+            context.probe, context.batches, context.optimizer, num_inputs=self.num_inputs, seed=context.seed
+        )
+
 
 @dataclass(frozen=True)
-class RandomLabelStep:
-    """A batch with random labels, its mean loss before and after one step on it -> a pair of numbers."""
+class RandomLabelStep(Need[tuple[float, float]]):
+    """The mean loss of a batch with random labels, before and after one optimizer step on it."""
+
+    takes_steps: ClassVar[bool] = True
+
+    def cost(self, num_batches: int, batch_size: int) -> Cost:
+        return Cost(1.0, 0.0, 1.0, 2.0)
+
+    def compute(self, context: MeasurementContext) -> tuple[float, float]:
+        return random_label_step(context.probe, context.batches, context.optimizer, seed=context.seed)
 
 
 @dataclass(frozen=True)
-class HeadAlignments:
-    """Cosine of each sample's negative gradient with the weights, in the last linear layer -> a tensor (n,).
+class HeadAlignments(Need[Tensor]):
+    """The cosine of each sample's negative gradient with the weights of the last linear layer: (n,).
 
-    `head` is the layer's name in the model; None takes the one whose output is the model's.
+    `head` is the name of that layer in the model; None takes the one whose output is the model's.
     """
 
     head: str | None = None
 
+    def cost(self, num_batches: int, batch_size: int) -> Cost:
+        return Cost(batch_evaluations=num_batches)
 
-Need = BatchGradients | SampleGradients | ClassGradients | Outputs | SteppedOutputs | RandomLabelStep | HeadAlignments
+    def compute(self, context: MeasurementContext) -> Tensor:
+        return head_alignments(context.probe, context.batches, head=self.head, seed=context.seed)

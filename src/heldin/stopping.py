@@ -1,29 +1,31 @@
-"""EarlyStopping: a watch and a rule, held together.
+"""EarlyStopping: a SignalReader and a rule, over time.
 
-The object remembers what it has read and nothing that follows from it: on resuming, the rule is replayed over the
-readings, so a patience that was raised in between holds at once.
+The object stores its readings and nothing that follows from them: on resuming, the rule is replayed over the readings,
+so a patience that was raised in between takes effect at once.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, Literal
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from heldin.errors import ArgumentError, MissingExtraError, near_match, require_integer
-from heldin.keeping import Keeper
+from heldin.distributed import gather, num_ranks
+from heldin.errors import ArgumentError, MissingExtraError, near_match, require_choice, require_integer
+from heldin.measuring import NUM_BATCHES, NUM_POOLED, Probes, SignalChoice, SignalReader
+from heldin.probing.batches import Batch
 from heldin.probing.losses import LossFunction, SampleLosses
-from heldin.rules import Rule, as_rule, with_patience
-from heldin.rules.rule import placed, says_something
+from heldin.probing.probe import Mode
+from heldin.rules import Rule, as_rule, has_value, with_patience
 from heldin.signals import Signal
+from heldin.snapshots import Keep, WeightSnapshot
 from heldin.types import Decision, Direction, Reading
-from heldin.watching import Watch
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,35 +35,39 @@ VERSION = 1
 
 
 class EarlyStopping:
-    """Tells a training loop when to stop, from the training data alone.
+    """Decides when training should stop, from the training data alone.
 
-    Call `step(loader)` once an epoch (or once a training step, with `every`); it returns a `Decision`, true when it
-    says stop. Training goes on exactly as it would without it: same weights, same random numbers, same data order.
+    Call `step(loader)` once per epoch (or once per training step, with `every`); it returns a `Decision`, which is true
+    if training should stop. Training continues exactly as without it: same weights, same random numbers, same order of
+    the data. In a distributed run all ranks take the same decision.
 
     Args:
-        model: the model that is trained.
-        loss_fn: the loss training uses: a module with a `reduction`, a function that takes `reduction=`, or a callable
-            that returns one loss per sample. None where `sample_losses` is given.
+        model: the model in training.
+        loss_fn: the loss used in training: a module with a `reduction`, a function that takes `reduction=`, or a
+            callable that returns one loss per sample. None if `sample_losses` is given.
         signal: what to measure: a name, an object with its options, or several of either. The first one decides,
             unless `rule` names others.
         rule: when to stop: a rule, or the name of one. By default the rule of the signal's authors: for gradient
             disparity the 5th rise.
-        patience: the patience of that rule, where `rule` is not a rule object.
-        batches: s, how many batches to measure on.
-        probes: `"fresh"` draws new batches each time (as the paper); `"fixed"` takes the same ones every time, which
-            makes the curve steadier.
-        every: measure at every n-th call of `step` only.
-        warmup: measure nothing during the first n calls of `step`.
+        patience: the patience of that rule, if `rule` is not a rule object.
+        batches: s, the number of batches to measure on; in a distributed run, on each rank.
+        probes: `"fresh"` draws new batches each time (as in the paper); `"fixed"` uses the same ones every time, which
+            makes the curve smoother.
+        every: measure only at every n-th call of `step`.
+        warmup: do not measure during the first n calls of `step`.
         keep: which weights to keep for `restore()`: `"lowest"`, those of the signal's best value; `"before_rise"`,
             the last ones before the rises that count; None, no weights.
-        keep_in: a file to keep them in; None keeps them in memory. Those the latest `state_dict()` speaks of stay in
-            a second file, `<keep_in>.before`, once better ones come.
-        seed: of the batches drawn and of the randomness inside a measurement.
-        sample_losses: f(model, batch) -> losses of shape (m,), for batches that are no (inputs, targets) pairs.
-        mode: `"train"` (as the paper) or `"eval"`: the mode the model is measured in.
-        autocast: leave an autocast region around `step` in force; by default the probe runs in full precision.
-        pool: for `rescale="pooled_std"`: over how many batches the losses are pooled.
-        optimizer: the one that trains, for signals that take a hypothetical step (`OptimizationVariance`).
+        keep_in: a file for these weights; None keeps them in memory. Those that the latest `state_dict()` refers to
+            are moved to a second file, `<keep_in>.before`, when better ones come.
+        seed: seed of the batches drawn and of the randomness inside a measurement.
+        sample_losses: f(model, batch) -> losses of shape (m,), for batches that are not (inputs, targets) pairs.
+        mode: `"train"` (as in the paper) or `"eval"`: the mode in which the model is measured.
+        autocast: keep an autocast region around `step`; by default the model is measured in full precision.
+        pool: for `rescale="pooled_std"`: the number of batches whose losses are pooled.
+        optimizer: the one used in training, for signals that take a hypothetical step (`OptimizationVariance`).
+        together: where torch.distributed is initialised, all ranks decide by the mean of their readings; every rank
+            has to call `step`. False lets each process decide by itself.
+        unit: what a call of `step` counts, for the text of decisions: `"epoch"` or `"step"`.
 
     Example:
         >>> import torch
@@ -82,35 +88,36 @@ class EarlyStopping:
         <StopReason.NTH_RISE: 'nth_rise'>
     """
 
-    _watching: ClassVar[type[Watch]] = Watch  # a subclass may read otherwise: together with other processes
-
     def __init__(
         self,
         model: nn.Module,
         loss_fn: LossFunction | None = None,
         *,
-        signal: Sequence[Signal | str] | Signal | str = "gradient_disparity",
+        signal: SignalChoice = "gradient_disparity",
         rule: Rule | str | None = None,
         patience: int | None = None,
-        batches: int = 5,
-        probes: str = "fresh",
+        batches: int = NUM_BATCHES,
+        probes: Probes = "fresh",
         every: int = 1,
         warmup: int = 0,
-        keep: str | None = None,
+        keep: Keep | None = None,
         keep_in: str | Path | None = None,
         seed: int = 0,
         sample_losses: SampleLosses | None = None,
-        mode: str = "train",
+        mode: Mode = "train",
         autocast: bool = False,
-        pool: int = 40,
+        pool: int = NUM_POOLED,
         optimizer: Optimizer | None = None,
+        together: bool = True,
+        unit: Literal["epoch", "step"] = "epoch",
     ) -> None:
         require_integer("every", every, at_least=1, remedy="every=1 measures at each call of step.")
-        require_integer("warmup", warmup, at_least=0, remedy="warmup=0 measures from the first call of step on.")
-        self._watch = self._watching(
+        require_integer("warmup", warmup, at_least=0, remedy="warmup=0 measures from the first call of step.")
+        require_choice("unit", unit, ("epoch", "step"))
+        self.reader = SignalReader(
             model,
             loss_fn,
-            signal=signal,
+            signals=signal,
             batches=batches,
             probes=probes,
             seed=seed,
@@ -119,40 +126,46 @@ class EarlyStopping:
             autocast=autocast,
             pool=pool,
             optimizer=optimizer,
+            together=together,
         )
-        self._keeper = Keeper(keep, keep_in)
         self.model = model
-        self.signals = self._watch.signals
-        self.rule = _settled(rule, patience, self.signals)
+        self.signals = self.reader.signals
+        self.rule = _resolve_rule(rule, patience, self.signals)
         self.every = every
         self.warmup = warmup
         self.keep = keep
+        self.unit = unit
+        self._snapshot = WeightSnapshot(keep, keep_in)
         self.reset()
 
     def reset(self) -> None:
         """Forget everything: readings, decision, kept weights."""
         self._calls = 0
         self._readings: list[Reading] = []
-        self._judged: list[int] = []  # the epochs of the readings the rule has seen
-        self._watch.forget()
         self._state = self.rule.start()
         self._decision = Decision(stop=False)
-        self._keeper.forget()
+        self.reader.reset()
+        self._snapshot.reset()
 
     @property
     def decision(self) -> Decision:
-        """The first decision to stop, or the last one before that."""
+        """The first decision to stop, or the latest one before that."""
         return self._decision
 
     @property
     def history(self) -> tuple[Reading, ...]:
-        """All readings, in order; `frame()` gives them as a table."""
+        """All readings, in order; `frame()` returns them as a table."""
         return tuple(self._readings)
 
-    def step(self, loader: Iterable[Any], *, against: Iterable[Any] | None = None) -> Decision:
+    @property
+    def kept_epoch(self) -> int | None:
+        """The epoch of the weights that `restore()` loads, or None if there are none."""
+        return self._snapshot.epoch
+
+    def step(self, loader: Iterable[Batch], *, against: Iterable[Batch] | None = None) -> Decision:
         """Measure, if this call is due, and decide.
 
-        After a stop the decision stays; a loop that goes on nevertheless has its readings recorded all the same.
+        After a stop the decision does not change; readings of a loop that continues are still recorded.
 
         Args:
             loader: the training data: a `DataLoader`, a list of batches, or another iterable that can be restarted.
@@ -161,28 +174,29 @@ class EarlyStopping:
         epoch = self._calls
         if epoch >= self.warmup and (epoch + 1) % self.every == 0:
             with self._all_or_nothing():
-                reading = self._watch.read(loader, epoch, against=against, first=not self._readings)
-                self._readings.append(reading)
-                self._decide(reading)
-                self._keeper.consider(self.model, epoch, self._worth_keeping(reading))
+                reading = self.reader.read(loader, epoch, against=against, first=not self._readings)
+                if self.keep is not None and self.reader.together and num_ranks() > 1:
+                    gather(lambda: self._record(reading))  # a rank that cannot write its weights stops all of them
+                else:
+                    self._record(reading)
         self._calls += 1
         return self._decision
 
     def observe(self, indices: Any, outputs: Tensor) -> None:
-        """Offer the outputs that the training pass has just computed, so that `LabelWave` needs no pass of its own.
+        """Pass on the outputs of a training batch, so that `LabelWave` needs no evaluation pass.
 
         Args:
-            indices: the places of the batch's samples in the dataset.
+            indices: the positions of the batch's samples in the dataset.
             outputs: the model's outputs for them, (m, ...).
         """
-        self._watch.offer(indices, outputs)
+        self.reader.observe(indices, outputs)
 
     def restore(self) -> int:
-        """Put the kept weights into the model, and return the epoch they are of."""
-        return self._keeper.restore(self.model)
+        """Load the kept weights into the model, and return their epoch."""
+        return self._snapshot.restore(self.model)
 
     def frame(self) -> DataFrame:
-        """The readings as a table: epoch, one column a signal, number of batches."""
+        """The readings as a table: epoch, one column per signal, number of batches."""
         try:
             import pandas as pd
         except ImportError as error:
@@ -197,32 +211,32 @@ class EarlyStopping:
         return SignalDisplay(self.history, self._decision).plot(ax)
 
     def state_dict(self) -> dict[str, Any]:
-        """All that is needed to go on later: plain values and tensors, for `torch.load(..., weights_only=True)`."""
+        """The state for a checkpoint: plain values and tensors, for `torch.load(..., weights_only=True)`."""
         return {
             "version": VERSION,
             "signals": [signal.label for signal in self.signals.values()],
             "calls": self._calls,
             "readings": [reading.as_dict() for reading in self._readings],
-            "kept": self._keeper.state_dict(),
-            "watch": self._watch.state_dict(),
+            "kept": self._snapshot.state_dict(),
+            "watch": self.reader.state_dict(),
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state_dict()`. The rule given to this object holds, over the readings of before too."""
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from `state_dict()`. The rule of this object is applied to the earlier readings too."""
         if "version" not in state or "readings" not in state:
             raise ArgumentError(
                 f"The state should come from EarlyStopping.state_dict(). Found a dict with {list(state)[:5]}. "
-                "Keep it under a key of its own in the checkpoint, beside the model's."
+                "Store it under a separate key of the checkpoint, beside the model's."
             )
         if state["version"] != VERSION:
             raise ArgumentError(
                 f"The state should be of version {VERSION}. Found version {state['version']!r}. "
                 "Load it with the version of heldin that wrote it."
             )
-        mine = [signal.label for signal in self.signals.values()]
-        if state["signals"] != mine:
+        labels = [signal.label for signal in self.signals.values()]
+        if state["signals"] != labels:
             raise ArgumentError(
-                f"The state should be of the signals {mine}. Found {state['signals']}. "
+                f"The state should be of the signals {labels}. Found {state['signals']}. "
                 "Create EarlyStopping with the signals it was saved with."
             )
         with self._all_or_nothing():
@@ -232,34 +246,39 @@ class EarlyStopping:
                 reading = Reading(saved["epoch"], dict(saved["values"]), saved["num_batches"])
                 self._readings.append(reading)
                 self._decide(reading)
-            self._keeper.load_state_dict(state["kept"], self.model)
-            self._watch.load_state_dict(state["watch"])
+            self._snapshot.load_state_dict(state["kept"], self.model)
+            self.reader.load_state_dict(state["watch"])
 
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
-        """A call that fails, for a full disk, say, did not happen: all is as it was, and it can be made again."""
-        holders = self, self._watch, self._watch.offered, self._keeper
+        """Undo everything if the block raises (a full disk, say), so that the call can be repeated."""
+        holders = self, self.reader, self.reader.cache, self._snapshot
         before = [dict(vars(holder)) for holder in holders]
-        readings, judged = list(self._readings), list(self._judged)
+        readings = list(self._readings)
         try:
             yield
         except BaseException:
             for holder, attributes in zip(holders, before, strict=True):
                 vars(holder).update(attributes)
-            self._readings, self._judged = readings, judged
+            self._readings = readings
             raise
+
+    def _record(self, reading: Reading) -> None:
+        self._readings.append(reading)
+        self._decide(reading)
+        if self._is_worth_keeping(reading):
+            self._snapshot.take(self.model, reading.epoch)
 
     def _decide(self, reading: Reading) -> None:
         deciding = next(iter(self.signals))
         value = reading.values if self.rule.names else reading.values[deciding]
-        if not says_something(value):
+        if not has_value(value):
             return
-        self._state, decision = self.rule.step(self._state, value)
-        self._judged.append(reading.epoch)
+        self._state, decision = self.rule.step(self._state, value, epoch=reading.epoch)
         if not self._decision.stop:
-            self._decision = replace(placed(decision, self._judged), signal=decision.signal or deciding)
+            self._decision = replace(decision, signal=decision.signal or deciding, unit=self.unit)
 
-    def _worth_keeping(self, reading: Reading) -> bool:
+    def _is_worth_keeping(self, reading: Reading) -> bool:
         if self.keep == "before_rise":
             return self._decision.before == reading.epoch
         label, signal = next(iter(self.signals.items()))
@@ -270,15 +289,15 @@ class EarlyStopping:
         return latest in values and latest == best(values) and values.count(latest) == 1
 
 
-def _settled(rule: Rule | str | None, patience: int | None, signals: dict[str, Signal]) -> Rule:
-    """The rule asked for, or the deciding signal's own, told which way each signal is bad."""
+def _resolve_rule(rule: Rule | str | None, patience: int | None, signals: Mapping[str, Signal[Any]]) -> Rule:
+    """The requested rule, or that of the first signal, with the direction of each signal."""
     own = next(iter(signals.values())).rule
     found = as_rule(rule, patience) if rule is not None else own if patience is None else with_patience(own, patience)
     for name in found.names:
         if name not in signals:
             raise ArgumentError(
-                f"A rule watches the signal {name!r}, which is not measured. Found the signals {list(signals)}."
+                f"The rule uses the signal {name!r}, which is not measured. Found the signals {list(signals)}."
                 + near_match(name, signals)
                 + f" Add it: signal=[..., {name!r}]."
             )
-    return found.facing({label: signal.direction for label, signal in signals.items()})
+    return found.with_direction({label: signal.direction for label, signal in signals.items()})

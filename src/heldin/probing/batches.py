@@ -1,17 +1,20 @@
-"""Which batches to look at.
+"""Batches: which ones are drawn from the training data, and the tensors in them.
 
-Batches are drawn from the data the user trains on, through the loader's own dataset, collation and workers, but never
-by iterating the loader itself: a twin is built beside it, with indices and seeds of our own. The order and the
-randomness of training stay what they were, also in the middle of an epoch.
+Batches are drawn through the loader's dataset, collate function and workers, but the loader itself is never iterated:
+a second `DataLoader` is built over the same data, with indices and seeds of its own. So the order and the randomness of
+training do not change, not even in the middle of an epoch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import copy
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from itertools import islice
-from typing import Any
+from typing import Any, TypeAlias, cast
 
 import torch
+from torch import Tensor
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
@@ -22,182 +25,128 @@ from torch.utils.data import (
     SubsetRandomSampler,
     WeightedRandomSampler,
 )
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 from torch.utils.data.distributed import DistributedSampler
 
-from heldin.errors import ArgumentError, BatchesError
-from heldin.probing.randomness import generators_in, own_randomness
-from heldin.probing.structure import changed, checksum
-from heldin.probing.twins import copied, loader_over, own_samplers, refuse_one_shot, twin
+from heldin.errors import BatchesError, HeldinError
+from heldin.probing.isolation import find_generators, seeded_randomness
 
-BEGINNING = "beginning of the stream"
+Batch: TypeAlias = Any  # what the user's loader yields: tensors in tuples, lists, dictionaries, dataclasses, objects
+Rebuild: TypeAlias = Callable[[Sequence[Tensor]], Batch]
+
+OTHER_BATCHES = "For other batches pass loss_fn=None and sample_losses=f with f(model, batch) -> tensor of shape (m,)."
 
 
-def draw(source: Iterable[Any], num_batches: int, *, seed: int) -> list[Any]:
-    """At most `num_batches` batches of `source`, disjoint, chosen by `seed` alone where the source lets us choose.
+
+def draw(source: Iterable[Batch], num_batches: int, *, seed: int) -> list[Batch]:
+    """Return at most `num_batches` disjoint batches of `source`, chosen by `seed` if the source permits a choice.
 
     From a `DataLoader` over a dataset with a length, and from a list of batches, any batch may be drawn. From another
-    iterable the first ones of a new pass are taken, with every random stream seeded.
+    iterable the first batches of a new pass are taken, with every random stream seeded.
 
     Raises:
-        BatchesError: `source` is no iterable of batches, is empty, or can be iterated only once.
+        BatchesError: `source` is not an iterable of batches, is empty, or can be iterated only once.
     """
-    with own_randomness(seed, source), torch.inference_mode(False):
+    with seeded_randomness(seed, source), torch.inference_mode(False):
         batches = _draw(source, num_batches, torch.Generator().manual_seed(seed))
     if not batches:
         raise BatchesError("The loader should give at least 2 batches. Found none: it is empty. Check the dataset.")
     return batches
 
 
-def whole(
-    source: Iterable[Any], *, seed: int, num_samples: int | None = None, memory: dict[str, Any] | None = None
-) -> Iterator[Any]:
-    """Batches that hold the same samples in the same order every time: all of `source`, or the first ones.
+def in_order(source: Iterable[Batch], *, seed: int, num_samples: int | None = None) -> Iterator[Batch]:
+    """Yield batches with the same samples in the same order every time: all of `source`, or the first ones.
 
-    From a `DataLoader` over a dataset with a length its samples are read in the order of their indices, those that its
-    sampler may give; augmentation draws from `seed` alone. From any other source a pass is read as it comes: `memory`,
-    a dictionary to keep, remembers how it began.
+    From a `DataLoader` over a dataset with a length, samples are read in the order of their indices, as far as its
+    sampler can yield them; augmentation draws from `seed`. From any other source one pass is read as it comes.
 
     Raises:
-        ArgumentError: a stream begins with other samples than the time before.
-        BatchesError: all samples are asked for of a stream without a length.
+        BatchesError: all samples are requested from a stream without a length.
     """
-    with own_randomness(seed, source), torch.inference_mode(False):
+    with seeded_randomness(seed, source), torch.inference_mode(False):
         generator = torch.Generator().manual_seed(seed)
-        if isinstance(source, DataLoader) and _is_indexed(source):
-            indices = _in_order(source, num_samples, generator)
+        if isinstance(source, DataLoader) and _has_indices(source):
+            indices = _indices_in_order(source, num_samples, generator)
             if indices:
-                yield from loader_over(source, indices, _of_loaders(generator))  # type: ignore[arg-type]
+                yield from _loader_over(source, indices, generator)
         elif isinstance(source, Sequence):
             yield from source
         else:
-            stream = _restarted(source, generator)
-            length = _length(stream, num_samples)  # of the twin: a loader remembers that it was asked
-            yield from _alike(islice(stream, length), {} if memory is None else memory)
+            stream = _new_pass(source, generator)
+            yield from islice(stream, _num_batches(stream, num_samples))
 
 
-def _draw(source: Iterable[Any], num: int, generator: torch.Generator) -> list[Any]:
-    if isinstance(source, DataLoader) and _is_indexed(source):
+def as_list(batches: Iterable[Batch], name: str = "batches") -> list[Batch]:
+    """Return the given batches as a list; a loader is read through a copy, with every random stream restored."""
+    if isinstance(batches, (list, tuple)):
+        return list(batches)
+    if isinstance(batches, (Tensor, dict, str)) or not isinstance(batches, Iterable):
+        raise BatchesError(
+            f"Parameter `{name}` should be an iterable of batches. Found a {type(batches).__name__}. "
+            "Write [(x, y), ...], or list(itertools.islice(loader, 5))."
+        )
+    with seeded_randomness(None, batches):
+        return list(copy_loader(batches, batches.generator) if isinstance(batches, DataLoader) else batches)
+
+
+def _draw(source: Iterable[Batch], num: int, generator: torch.Generator) -> list[Batch]:
+    if isinstance(source, DataLoader) and _has_indices(source):
         indices = _choose_indices(source, num, generator)
-        return list(loader_over(source, indices, _of_loaders(generator))) if indices else []  # type: ignore[arg-type]
+        return list(_loader_over(source, indices, generator)) if indices else []
     if isinstance(source, DataLoader):
-        return list(islice(_restarted(source, generator), num))
-    if isinstance(source, (torch.Tensor, Dataset, str, bytes, dict)) or not isinstance(source, Iterable):
+        return list(islice(_new_pass(source, generator), num))
+    if isinstance(source, (Tensor, Dataset, str, bytes, dict)) or not isinstance(source, Iterable):
         raise BatchesError(
             f"Batches should come from a DataLoader, a list of batches or another iterable of batches: the training "
             f"data, not a metric. Found a {type(source).__name__}. Wrap a dataset: DataLoader(dataset, batch_size=128)."
         )
     if isinstance(source, Sequence):
-        return [source[i] for i in _some_of(len(source), num, generator)]
-    return list(islice(_restarted(source, generator), num))
+        return [source[i] for i in _choose(len(source), num, generator)]
+    return list(islice(_new_pass(source, generator), num))
 
 
-def _is_indexed(loader: DataLoader[Any]) -> bool:
-    """Whether any of its samples can be had by index, just as iterating the loader would give it."""
+def _has_indices(loader: DataLoader[Any]) -> bool:
+    """True if every sample can be read by its index, just as iterating the loader would give it."""
     return type(loader).__iter__ is DataLoader.__iter__ and not isinstance(loader.dataset, IterableDataset)
 
 
-def _restarted(source: Iterable[Any], generator: torch.Generator) -> Iterable[Any]:
-    """A new pass over what can be had only as it comes, beside those of training."""
-    if isinstance(source, DataLoader):
-        if isinstance(source.dataset, IterableDataset):
-            refuse_one_shot(source.dataset)
-        return twin(source, _of_loaders(generator))
-    refuse_one_shot(source)
-    return copied(source, generator)  # type: ignore[no-any-return]
-
-
-def _of_loaders(generator: torch.Generator) -> torch.Generator | None:
-    """The generator for a loader; none, which is the seeded global one, where the default device is no CPU."""
-    return generator if torch.get_default_device().type == "cpu" else None
+def _choose(size: int, num: int, generator: torch.Generator) -> list[int]:
+    """`num` of the numbers below `size`, in random order."""
+    return cast("list[int]", torch.randperm(size, generator=generator, device="cpu")[:num].tolist())
 
 
 def _choose_indices(loader: DataLoader[Any], num: int, generator: torch.Generator) -> list[Any]:
     """What the loader's (batch) sampler would yield, for `num` batches chosen by `generator`."""
     sampler, batch_sampler = loader.sampler, loader.batch_sampler
     if type(batch_sampler) is BatchSampler:
-        population = _population(batch_sampler.sampler)
+        population = _sampled_once(batch_sampler.sampler)
         if population is not None:
             return _split(population, batch_sampler, num, generator)
-    batches = _indices_of_an_epoch(
-        batch_sampler if batch_sampler is not None else sampler, loader.dataset, num, generator
-    )
+    batches = _indices_of_an_epoch(sampler if batch_sampler is None else batch_sampler, loader.dataset, num, generator)
     if batch_sampler is not None and len(batches) > num and len(batches[-1]) < len(batches[0]):
         batches.pop()  # the last batch of an epoch, smaller than the others
     if batch_sampler is not None:
-        batches = _without_a_scrap(batches)
-    return [batches[i] for i in _some_of(len(batches), num, generator)]
+        batches = _without_small_rest(batches)
+    return [batches[i] for i in _choose(len(batches), num, generator)]
 
 
-def _without_a_scrap(batches: list[Any]) -> list[Any]:
-    """Without a last batch of less than half the size of the others, where two of these remain: it is mostly noise."""
-    is_scrap = len(batches) > 2 and 2 * len(batches[-1]) < len(batches[0])
-    return batches[:-1] if is_scrap else batches
+def _split(population: Sequence[int], sampler: BatchSampler, num: int, generator: torch.Generator) -> list[list[int]]:
+    size = sampler.batch_size
+    order = _choose(len(population), num * size, generator)
+    batches = [[population[i] for i in order[start : start + size]] for start in range(0, len(order), size)]
+    if sampler.drop_last and batches and len(batches[-1]) < size:
+        batches.pop()
+    return _without_small_rest(batches)
 
 
-def _some_of(size: int, num: int, generator: torch.Generator) -> list[int]:
-    """`num` of the numbers below `size`, in random order."""
-    chosen: list[int] = torch.randperm(size, generator=generator, device="cpu")[:num].tolist()
-    return chosen
+def _without_small_rest(batches: list[Any]) -> list[Any]:
+    """Without a last batch of less than half the size of the others, if two others remain: it is mostly noise."""
+    is_small = len(batches) > 2 and 2 * len(batches[-1]) < len(batches[0])
+    return batches[:-1] if is_small else batches
 
 
-def _in_order(loader: DataLoader[Any], num_samples: int | None, generator: torch.Generator) -> list[Any]:
-    """What a (batch) sampler would yield that goes through the loader's samples in the order of their indices."""
-    sampler: Any = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
-    in_batches = loader.batch_sampler is not None or isinstance(sampler, BatchSampler)
-    found = _reachable(sampler.sampler if type(sampler) is BatchSampler else sampler)
-    if found is None:
-        found = _indices_of_an_epoch(sampler, loader.dataset, len(loader.dataset), generator)  # type: ignore[arg-type]
-        in_batches = in_batches or any(isinstance(entry, list) for entry in found)
-        found = sorted({index for batch in found for index in batch} if in_batches else set(found))
-    indices = found[:num_samples]
-    size = getattr(sampler, "batch_size", None) or 1
-    return [indices[start : start + size] for start in range(0, len(indices), size)] if in_batches else indices
-
-
-def _reachable(sampler: Any) -> list[Any] | None:
-    """The indices that a sampler may ever yield, in their order; None for one that is unknown."""
-    if type(sampler) in (SequentialSampler, RandomSampler):
-        return list(range(len(sampler.data_source)))
-    if type(sampler) is DistributedSampler:
-        return list(range(len(sampler.dataset)))  # type: ignore[arg-type]
-    if type(sampler) is SubsetRandomSampler:
-        return sorted(sampler.indices)
-    if type(sampler) is WeightedRandomSampler:
-        return sampler.weights.nonzero()[:, 0].tolist()
-    return None
-
-
-def _length(source: Iterable[Any], num_samples: int | None) -> int | None:
-    """How many batches a pass has, or None where it is cut to a number of samples anyway."""
-    try:
-        return len(source)  # type: ignore[arg-type]
-    except (TypeError, NotImplementedError):
-        if num_samples is not None:
-            return None
-    raise BatchesError(
-        f"The outputs of all training samples are asked for, so the data should have an end. Found a "
-        f"{type(source).__name__} without a length, which may have none. Give the dataset (or the loader) a __len__, "
-        "call step() with a loader or a list that has one, or watch a signal that looks at some batches alone."
-    )
-
-
-def _alike(batches: Iterable[Any], memory: dict[str, Any]) -> Iterator[Any]:
-    """The batches of a stream, which should begin as it did the time before."""
-    for number, batch in enumerate(batches):
-        if number == 0:
-            found = {"checksum": checksum(batch)}
-            if memory.setdefault(BEGINNING, found) != found:
-                raise ArgumentError(
-                    "Signals that compare a sample's outputs over time should be given the same samples in the same "
-                    "order. Found a stream that begins with other samples, or other augmentation, than the time "
-                    "before. Give a DataLoader over a dataset with indices, or a stream that is not shuffled anew: "
-                    "stopper.step(loader_in_order)."
-                )
-        yield batch
-
-
-def _population(sampler: Any) -> Sequence[int] | None:
-    """The indices a plain sampler goes through, each once; None for any other sampler."""
+def _sampled_once(sampler: object) -> Sequence[int] | None:
+    """The indices that a plain sampler yields, each once per epoch; None for any other sampler."""
     if type(sampler) is SequentialSampler:
         return range(len(sampler))
     if type(sampler) is RandomSampler and not sampler.replacement and len(sampler) == len(sampler.data_source):
@@ -207,54 +156,269 @@ def _population(sampler: Any) -> Sequence[int] | None:
     return None
 
 
-def _split(population: Sequence[int], sampler: BatchSampler, num: int, generator: torch.Generator) -> list[list[int]]:
-    size = sampler.batch_size
-    order = _some_of(len(population), num * size, generator)
-    batches = [[population[i] for i in order[start : start + size]] for start in range(0, len(order), size)]
-    if sampler.drop_last and batches and len(batches[-1]) < size:
-        batches.pop()
-    return _without_a_scrap(batches)
+def _indices_in_order(loader: DataLoader[Any], num_samples: int | None, generator: torch.Generator) -> list[Any]:
+    """What a (batch) sampler would yield that goes through the loader's samples in the order of their indices."""
+    sampler: Any = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
+    in_batches = loader.batch_sampler is not None or isinstance(sampler, BatchSampler)
+    found = _all_indices(sampler.sampler if type(sampler) is BatchSampler else sampler)
+    if found is None:
+        epoch = _indices_of_an_epoch(sampler, loader.dataset, len(loader.dataset), generator)  # type: ignore[arg-type]
+        in_batches = in_batches or any(isinstance(entry, list) for entry in epoch)
+        found = sorted({index for batch in epoch for index in batch} if in_batches else set(epoch))
+    indices = found[:num_samples]
+    size = getattr(sampler, "batch_size", None) or 1
+    return [indices[start : start + size] for start in range(0, len(indices), size)] if in_batches else indices
+
+
+def _all_indices(sampler: object) -> list[Any] | None:
+    """The indices that a sampler of torch may ever yield, in order; None for any other sampler."""
+    if type(sampler) in (SequentialSampler, RandomSampler):
+        return list(range(len(sampler.data_source)))  # type: ignore[attr-defined]
+    if type(sampler) is DistributedSampler:
+        return list(range(len(sampler.dataset)))  # type: ignore[arg-type]
+    if type(sampler) is SubsetRandomSampler:
+        return sorted(sampler.indices)
+    if type(sampler) is WeightedRandomSampler:
+        return cast("list[int]", sampler.weights.nonzero()[:, 0].tolist())
+    return None
 
 
 def _indices_of_an_epoch(sampler: Any, dataset: object, num: int, generator: torch.Generator) -> list[Any]:
-    """All that a copy of `sampler` yields in one epoch, or `num` of it where it has no length."""
-    (own,) = own_samplers((sampler,), dataset)
-    for found in generators_in([own]):
+    """All that a copy of `sampler` yields in one epoch, or `num` entries if it has no length."""
+    (own,) = _copy_samplers((sampler,), dataset)
+    for found in find_generators([own]):
         if isinstance(found, torch.Generator):
             found.set_state(generator.get_state())
-    for held in _nested(own):
-        if hasattr(held, "set_epoch"):  # distributed samplers: what they yield follows from the epoch they were told
-            held.set_epoch(int(torch.randint(2**31, (), generator=generator, device="cpu")))
+    nested = own
+    while nested is not None:
+        if hasattr(nested, "set_epoch"):  # distributed samplers yield what follows from the epoch they were given
+            nested.set_epoch(int(torch.randint(2**31, (), generator=generator, device="cpu")))
+        nested = getattr(nested, "sampler", None) or getattr(nested, "batch_sampler", None)
     try:
         length = len(own)
-    except (TypeError, NotImplementedError):  # a BatchSampler has a length only if its sampler does
+    except (TypeError, NotImplementedError):  # a BatchSampler has a length only if its sampler has one
         length = num
     return list(islice(own, length))
 
 
-def _nested(sampler: Any) -> Iterator[Any]:
-    """A sampler and those it takes its indices from."""
-    yield sampler
-    for name in ("sampler", "batch_sampler"):
-        if getattr(sampler, name, None) is not None:
-            yield from _nested(getattr(sampler, name))
+
+def copy_loader(loader: DataLoader[Any], generator: torch.Generator | None) -> DataLoader[Any]:
+    """Return a DataLoader over the same data with workers, samplers and iterators of its own."""
+    own = copy.copy(loader)
+    samplers = _copy_samplers((loader.sampler, loader.batch_sampler), loader.dataset)
+    dataset = _shallow_copy(loader.dataset) if isinstance(loader.dataset, IterableDataset) else loader.dataset
+    changes = {"sampler": samplers[0], "batch_sampler": samplers[1], "dataset": dataset, "generator": generator}
+    vars(own).update(changes, _iterator=None, persistent_workers=False)
+    for name, value in vars(loader).items():
+        if isinstance(value, _BaseDataLoaderIter) and name != "_iterator":  # a subclass that keeps one iterator
+            vars(own)[name] = DataLoader.__iter__(own)
+    return own
 
 
-def listed(batches: Iterable[Any], name: str) -> list[Any]:
-    """Batches handed over as they are to be used."""
-    if isinstance(batches, DataLoader):
-        return list(twin(batches, batches.generator))
-    if isinstance(batches, (torch.Tensor, dict, str)) or not isinstance(batches, Iterable):
+def _loader_over(loader: DataLoader[Any], indices: list[Any], generator: torch.Generator) -> DataLoader[Any]:
+    """A DataLoader over these indices, otherwise like the user's loader."""
+    grouped: dict[str, Any] = (
+        {"batch_sampler": indices} if loader.batch_sampler is not None else {"sampler": indices, "batch_size": None}
+    )
+    return DataLoader(
+        loader.dataset,
+        **grouped,
+        num_workers=min(loader.num_workers, len(indices)),
+        collate_fn=loader.collate_fn,
+        timeout=loader.timeout,
+        worker_init_fn=loader.worker_init_fn,
+        multiprocessing_context=loader.multiprocessing_context,
+        generator=_on_default_device(generator),
+    )
+
+
+def _on_default_device(generator: torch.Generator) -> torch.Generator | None:
+    """The generator for a loader; None, the seeded global generator, if the default device is not the CPU."""
+    return generator if torch.get_default_device().type == "cpu" else None
+
+
+def _copy_samplers(samplers: tuple[Any, ...], dataset: object) -> tuple[Any, ...]:
+    """Copies of the samplers that share the data, and that advance in place of the originals."""
+    inner = [getattr(sampler, "sampler", None) for sampler in samplers]
+    shared = [dataset, *(getattr(sampler, "data_source", None) for sampler in (*samplers, *inner))]
+    try:
+        return copy.deepcopy(samplers, {id(held): held for held in shared if held is not None})
+    except Exception as error:
+        kinds = " or ".join(type(sampler).__name__ for sampler in samplers if sampler is not None)
         raise BatchesError(
-            f"Parameter `{name}` should be an iterable of batches. Found a {type(batches).__name__}. "
-            "Write [(x, y), ...], or list(itertools.islice(loader, 5))."
+            f"The loader's sampler should be copyable, so that drawing does not advance it. Found a {kinds} that is "
+            f"not ({error}). Pass a list of batches, or a loader with another sampler."
+        ) from error
+
+
+def _new_pass(source: Iterable[Batch], generator: torch.Generator) -> Iterable[Batch]:
+    """An iterable over a new pass of a stream, independent of the passes of training."""
+    if isinstance(source, DataLoader):
+        if isinstance(source.dataset, IterableDataset):
+            _refuse_one_shot(source.dataset)
+        return copy_loader(source, _on_default_device(generator))
+    _refuse_one_shot(source)
+    return _shallow_copy(source)
+
+
+def _refuse_one_shot(source: Iterable[Batch]) -> None:
+    """Raise for a stream that can be read only once: its batches belong to training."""
+    own = _shallow_copy(source)  # iter() may count as a pass
+    holds_iterator = any(isinstance(value, Iterator) for value in getattr(source, "__dict__", {}).values())
+    if isinstance(source, Iterator) or holds_iterator or iter(own) is iter(own):
+        raise BatchesError(
+            f"Batches should come from an iterable that can be iterated repeatedly. Found a {type(source).__name__} "
+            "that can be read once; measuring would take batches away from training. Take a few batches from it once, "
+            "kept = list(itertools.islice(stream, 5)), and either measure on them with "
+            'heldin.measure(model, loss_fn, kept), or call stopper.step(kept) each time with probes="fixed".'
         )
-    return list(batches)
 
 
-def moved(batch: Any, devices: set[torch.device]) -> Any:
-    """The batch where the model is; as it is where it lies there already, or the model on several devices."""
+def _shallow_copy(source: Any) -> Any:
+    try:
+        return copy.copy(source)
+    except TypeError:  # a view, a wrapped C object
+        return source
+
+
+def _num_batches(source: Iterable[Batch], num_samples: int | None) -> int | None:
+    """The number of batches of a pass; None if the pass is cut to a number of samples anyway."""
+    try:
+        return len(source)  # type: ignore[arg-type]
+    except (TypeError, NotImplementedError):
+        if num_samples is not None:
+            return None
+    raise BatchesError(
+        f"The outputs of all training samples are needed, so the data should have a length. Found a "
+        f"{type(source).__name__} without one. Give the dataset (or the loader) a __len__, call step() with a loader "
+        "or a list that has one, or use a signal that needs only some batches."
+    )
+
+
+
+def map_tensors(
+    batch: Batch, function: Callable[[Any], Any], *, is_leaf: Callable[[object], bool] | None = None
+) -> Batch:
+    """Return the same structure with `function` applied to every tensor, always in the same order.
+
+    A part that does not change is not copied. Parts for which `is_leaf` is true are handed to `function` instead of
+    tensors.
+    """
+    if isinstance(batch, Tensor) if is_leaf is None else is_leaf(batch):
+        return function(batch)
+    if isinstance(batch, Mapping):
+        parts: dict[Any, Any] = dict(batch.items())
+    elif isinstance(batch, (list, tuple)):
+        parts = dict(enumerate(batch))
+    elif dataclasses.is_dataclass(batch) and not isinstance(batch, type):
+        names = [field.name for field in dataclasses.fields(batch) if hasattr(batch, field.name)]
+        parts = {name: getattr(batch, name) for name in names}
+    else:
+        return batch
+    mapped = {key: map_tensors(part, function, is_leaf=is_leaf) for key, part in parts.items()}
+    return batch if all(mapped[key] is part for key, part in parts.items()) else _refill(batch, mapped)
+
+
+def _refill(container: Any, parts: dict[Any, Any]) -> Any:
+    """A copy of the container with these parts; a plain one if its class does not permit that."""
+    try:
+        if hasattr(container, "_make"):
+            return container._make(parts.values())
+        if isinstance(container, tuple):
+            return type(container)(parts.values())
+        own = copy.copy(container)
+        if isinstance(container, list):
+            own[:] = parts.values()
+        elif isinstance(container, Mapping):
+            for key, part in parts.items():
+                own[key] = part
+        else:
+            for name, part in parts.items():
+                object.__setattr__(own, name, part)  # frozen dataclasses too
+        return own
+    except Exception:  # a container that cannot be copied or written to, whatever its class raises
+        return parts if isinstance(container, Mapping) else (list if isinstance(container, list) else tuple)(parts.values())
+
+
+def clone_tensors(batch: Batch) -> Batch:
+    """Return the batch with copies of its tensors, for a model that may work on its inputs in place.
+
+    A tensor that occurs twice is copied once. One that requires a gradient is not copied: it may belong to a graph.
+    """
+    copies: dict[int, Any] = {}
+
+    def clone(part: Any) -> Any:
+        if getattr(part, "requires_grad", False) is True:
+            return part
+        if id(part) not in copies:
+            try:
+                copies[id(part)] = part.clone()
+            except TypeError:  # a method of that name with another meaning
+                copies[id(part)] = part
+        return copies[id(part)]
+
+    return map_tensors(batch, clone, is_leaf=lambda part: hasattr(part, "clone"))
+
+
+def to_device(batch: Batch, devices: Set[torch.device]) -> Batch:
+    """Return the batch on the model's device; unchanged if the model lies on several."""
     if len(devices) != 1:
         return batch
     (device,) = devices
-    return changed(batch, lambda part: part.to(device), leaf=lambda part: hasattr(part, "to"))
+    return map_tensors(batch, lambda part: part.to(device), is_leaf=lambda part: hasattr(part, "to"))
+
+
+def split_samples(batch: Batch, num_samples: int) -> tuple[list[Tensor], Rebuild]:
+    """Return the tensors with one row per sample, and a function that builds the same structure from others.
+
+    A tensor whose first dimension is `num_samples` has one row per sample; all else belongs to every sample.
+
+    Raises:
+        BatchesError: no tensor in the batch has `num_samples` rows.
+    """
+    rows: list[Tensor] = []
+
+    def has_rows(tensor: Tensor) -> bool:
+        return tensor.ndim > 0 and tensor.shape[0] == num_samples
+
+    def collect(tensor: Tensor) -> Tensor:
+        if has_rows(tensor):
+            rows.append(tensor)
+        return tensor
+
+    map_tensors(batch, collect)
+    if not rows:
+        raise BatchesError(
+            f"A batch should hold a tensor with one row for each of its {num_samples} samples, so that single samples "
+            f"can be taken from it. Found none in a {type(batch).__name__}. Put tensors whose first dimension is the "
+            "sample into a tuple, a list or a dictionary, and let sample_losses make the model's inputs from them."
+        )
+
+    def rebuild(others: Sequence[Tensor]) -> Batch:
+        stream = iter(others)
+        return map_tensors(batch, lambda tensor: next(stream) if has_rows(tensor) else tensor)
+
+    return rows, rebuild
+
+
+def select_samples(batch: Batch, num_samples: int, index: Tensor | slice) -> Batch:
+    """Return the batch of these samples."""
+    rows, rebuild = split_samples(batch, num_samples)
+    return rebuild([tensor[index] for tensor in rows])
+
+
+def is_pair(batch: Batch) -> bool:
+    """True for (inputs, targets)."""
+    return isinstance(batch, (tuple, list)) and len(batch) == 2
+
+
+def require_pair(batch: Batch, error: type[HeldinError] = BatchesError, remedy: str = OTHER_BATCHES) -> None:
+    """Raise `error` for a batch that is not (inputs, targets)."""
+    if is_pair(batch):
+        return
+    found = f"a {type(batch).__name__}"
+    if isinstance(batch, Mapping):
+        found += f" with the keys {', '.join(map(repr, batch))}"
+    elif isinstance(batch, (tuple, list)):
+        found += f" of {len(batch)}"
+    raise error(f"A batch should be a pair (inputs, targets). Found {found}. {remedy}")

@@ -1,10 +1,10 @@
-"""Losses, one a sample, from whatever loss function the user has.
+"""Losses per sample, from any loss function.
 
-Gradient disparity divides the losses of a batch by their standard deviation before it differentiates, so a loss
-that has already been averaged is of no use: it is asked for its unreduced form, and refused if it has none.
+Gradient disparity divides the losses of a batch by their standard deviation before it differentiates them, so a loss
+that is already averaged cannot be used: its unreduced form is requested, and the loss is refused if it has none.
 
-A sample whose targets are all ignored (`ignore_index`) is no sample: training's own mean leaves it out, and so do we.
-Model and loss are handed copies of a batch, since either may work on it in place.
+A sample whose targets are all ignored (`ignore_index`) is left out, as it is in the mean that training takes. Model and
+loss receive copies of a batch, since either may work on it in place.
 """
 
 from __future__ import annotations
@@ -14,16 +14,15 @@ import functools
 import inspect
 import math
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
 
 from heldin.errors import ArgumentError, BatchesError, LossError, NotFiniteError
-from heldin.probing.samples import subset
-from heldin.probing.structure import own_copy
+from heldin.probing.batches import Batch, clone_tensors, is_pair, require_pair, select_samples
 
-SampleLosses: TypeAlias = Callable[[nn.Module, Any], Tensor]
+SampleLosses: TypeAlias = Callable[[nn.Module, Batch], Tensor]
 LossFunction: TypeAlias = Callable[..., Tensor]
 
 PER_SAMPLE_REMEDY = (
@@ -36,9 +35,9 @@ PER_SAMPLE_REMEDY = (
 def sample_losses_from(
     loss_fn: LossFunction | None, sample_losses: SampleLosses | None, *, check: bool = True
 ) -> SampleLosses:
-    """The function (model, batch) -> losses (m,) that a probe works with.
+    """Return the function (model, batch) -> losses (m,).
 
-    It checks the values at each call, unless told not to: inside a vmap they cannot be looked at.
+    It checks the values at each call, unless `check` is False: inside vmap values cannot be read.
     """
     if (loss_fn is None) == (sample_losses is None):
         found = "neither" if loss_fn is None else "both"
@@ -54,26 +53,26 @@ def sample_losses_from(
 
 
 def training_loss(
-    loss_fn: LossFunction | None, sample_losses: SampleLosses | None, model: nn.Module, batch: Any
+    loss_fn: LossFunction | None, sample_losses: SampleLosses | None, model: nn.Module, batch: Batch
 ) -> Tensor:
-    """The one number that training differentiates: with the reduction and the class weights of the user's own loss.
+    """The scalar that training differentiates, with the reduction and the class weights of the user's loss.
 
-    Where there are only losses of single samples it is their mean.
+    If only losses per sample are known, it is their mean.
     """
-    if loss_fn is None or not isinstance(batch, (tuple, list)) or len(batch) != 2:
+    if loss_fn is None or not is_pair(batch):
         return sample_losses_from(loss_fn, sample_losses)(model, batch).mean()
-    inputs, target = own_copy(batch)
+    inputs, target = clone_tensors(batch)
     output = model(inputs)
-    _check_lengths(output, target)
+    _require_equal_lengths(output, target)
     losses = loss_fn(output, target)
-    _check_broadcast(losses, output, target)
+    _refuse_broadcast(losses, output, target)
     if not isinstance(losses, Tensor) or losses.ndim == 0:
-        return _one_a_sample(losses.reshape(1) if isinstance(losses, Tensor) else losses, None, None, True).sum()
-    return _one_a_sample(losses, None, None, True).mean()
+        return _per_sample(losses.reshape(1) if isinstance(losses, Tensor) else losses).sum()
+    return _per_sample(losses).mean()
 
 
 def unreduced(loss_fn: LossFunction | None) -> LossFunction:
-    """`loss_fn` without its reduction: a copy of a module, or the function told so; the original is not changed."""
+    """Return `loss_fn` without its reduction: a changed copy of a module, or the function with `reduction="none"`."""
     if isinstance(loss_fn, type):
         raise ArgumentError(
             f"Parameter `loss_fn` should be a loss. Found the class {loss_fn.__name__}. Write {loss_fn.__name__}()."
@@ -81,7 +80,7 @@ def unreduced(loss_fn: LossFunction | None) -> LossFunction:
     if not callable(loss_fn):
         raise ArgumentError(f"Parameter `loss_fn` should be callable. Found {loss_fn!r}. {PER_SAMPLE_REMEDY}")
     if isinstance(loss_fn, nn.Module):
-        module: nn.Module = getattr(loss_fn, "_orig_mod", loss_fn)  # a compiled one hands on what is set on it
+        module: nn.Module = getattr(loss_fn, "_orig_mod", loss_fn)  # a compiled module
         if not hasattr(module, "reduction"):
             return loss_fn
         if module.reduction == "none":
@@ -91,8 +90,8 @@ def unreduced(loss_fn: LossFunction | None) -> LossFunction:
             own.reduction = "none"  # type: ignore[assignment]
         except Exception as error:  # a property without a setter, a scripted module: whatever these raise
             raise LossError(
-                f"The loss should let its `reduction` be set, on a copy of it. Found a {type(module).__name__} that "
-                f"does not ({error}). {PER_SAMPLE_REMEDY}"
+                f"The `reduction` of the loss should be settable on a copy. Found a {type(module).__name__} for which it "
+                f"is not ({error}). {PER_SAMPLE_REMEDY}"
             ) from error
         return own
     try:
@@ -103,7 +102,7 @@ def unreduced(loss_fn: LossFunction | None) -> LossFunction:
 
 
 def _ignored_index(loss_fn: LossFunction | None) -> int | None:
-    """The target value a loss leaves out (padding), where it has one."""
+    """The target value that a loss ignores (padding), or None."""
     if isinstance(loss_fn, nn.Module):
         return getattr(loss_fn, "ignore_index", None)
     try:
@@ -113,14 +112,13 @@ def _ignored_index(loss_fn: LossFunction | None) -> int | None:
     return parameter.default if parameter is not None and isinstance(parameter.default, int) else None
 
 
-def without_ignored(loss_fn: LossFunction | None, batch: Any) -> Any:
-    """The (inputs, targets) batch of just those samples that have a target; any other batch as it is.
+def without_ignored(loss_fn: LossFunction | None, batch: Batch) -> Batch | None:
+    """Return an (inputs, targets) batch without the samples whose targets are ignored; any other batch unchanged.
 
-    For who takes gradients of single samples, which an ignored sample does not have. None is left of a batch in which
-    all are ignored.
+    For gradients of single samples, which ignored samples do not have. None if all samples are ignored.
     """
     ignored = None if loss_fn is None else _ignored_index(loss_fn)
-    if ignored is None or not isinstance(batch, (tuple, list)) or len(batch) != 2:
+    if ignored is None or not is_pair(batch):
         return batch
     targets = batch[1]
     if not isinstance(targets, Tensor) or targets.is_floating_point() or not targets.ndim:
@@ -128,34 +126,31 @@ def without_ignored(loss_fn: LossFunction | None, batch: Any) -> Any:
     counted = _counted(targets != ignored)
     if counted.all():
         return batch
-    return subset(batch, len(counted), counted.nonzero()[:, 0]) if counted.any() else None
+    return select_samples(batch, len(counted), counted.nonzero()[:, 0]) if counted.any() else None
 
 
-def _from_pair(loss_fn: LossFunction, ignored: int | None, check: bool, model: nn.Module, batch: Any) -> Tensor:
-    if not isinstance(batch, (tuple, list)) or len(batch) != 2:
-        found = f"a {type(batch).__name__}" + (f" of {len(batch)}" if isinstance(batch, (tuple, list, dict)) else "")
-        raise BatchesError(
-            f"A batch should be a pair (inputs, targets), and batches a list of such pairs. Found {found}. "
-            "For other batches pass loss_fn=None and sample_losses=f with f(model, batch) -> tensor of shape (m,)."
-        )
-    inputs, target = own_copy(batch)
+def _from_pair(loss_fn: LossFunction, ignored: int | None, check: bool, model: nn.Module, batch: Batch) -> Tensor:
+    require_pair(batch)
+    inputs, target = clone_tensors(batch)
     output = model(inputs)
-    _check_lengths(output, target)
+    _require_equal_lengths(output, target)
     losses = loss_fn(output, target)
-    _check_broadcast(losses, output, target)
+    _refuse_broadcast(losses, output, target)
     expected = target.shape[0] if isinstance(target, Tensor) and target.ndim else None
     mask = None
     if ignored is not None and isinstance(losses, Tensor) and losses.ndim and losses.shape == target.shape:
         mask = batch[1] != ignored  # not the copy: the loss may have written to it
-    return _one_a_sample(losses, expected, mask, check)
+    return _per_sample(losses, expected, mask, check=check)
 
 
-def _from_batch(sample_losses: SampleLosses, check: bool, model: nn.Module, batch: Any) -> Tensor:
-    return _one_a_sample(sample_losses(model, own_copy(batch)), None, None, check)
+def _from_batch(sample_losses: SampleLosses, check: bool, model: nn.Module, batch: Batch) -> Tensor:
+    return _per_sample(sample_losses(model, clone_tensors(batch)), check=check)
 
 
-def _one_a_sample(losses: Any, expected: int | None, mask: Tensor | None, check: bool) -> Tensor:
-    """Losses of any shape (m, ...) -> (m,), refused where they cannot be that; those masked throughout left out."""
+def _per_sample(
+    losses: object, expected: int | None = None, mask: Tensor | None = None, *, check: bool = True
+) -> Tensor:
+    """Losses (m, ...) -> (m,), without the samples for which `mask` is False throughout. Raises if that fails."""
     if not isinstance(losses, Tensor):
         raise LossError(f"The loss should be a tensor with one value per sample. Found {type(losses).__name__}.")
     if losses.ndim == 0:
@@ -172,7 +167,7 @@ def _one_a_sample(losses: Any, expected: int | None, mask: Tensor | None, check:
         )
     if check and not losses.requires_grad:
         raise LossError(
-            "The loss should depend on the model's parameters. Found a loss on no graph (requires_grad is False). "
+            "The loss should depend on the model's parameters. Found a loss without a graph (requires_grad is False). "
             "Look for torch.no_grad, .detach(), .item() or .data between the model and the loss."
         )
     if check and not math.isfinite(losses.detach().sum()) and not torch.isfinite(losses).all():
@@ -184,30 +179,30 @@ def _one_a_sample(losses: Any, expected: int | None, mask: Tensor | None, check:
     if mask is None:
         return losses if losses.ndim == 1 else losses.flatten(1).mean(1)
     means: Tensor = losses if losses.ndim == 1 else losses.flatten(1).sum(1) / mask.flatten(1).sum(1).clamp(min=1)
-    if not check:  # which samples count depends on values, and inside a vmap these cannot be looked at
+    if not check:  # inside vmap values cannot be read, so no sample can be left out
         return means
     counted = _counted(mask)
     return means if counted.all() else means[counted]
 
 
 def _counted(mask: Tensor) -> Tensor:
-    """Of a mask of targets (m, ...) which samples have any: (m,)."""
+    """The samples with at least one target that is not masked: (m, ...) -> (m,)."""
     return mask if mask.ndim == 1 else mask.flatten(1).any(1)
 
 
-def _check_lengths(output: Any, target: Any) -> None:
+def _require_equal_lengths(output: object, target: object) -> None:
     if not isinstance(output, Tensor) or not isinstance(target, Tensor) or not output.ndim or not target.ndim:
         return
     if output.shape[0] != target.shape[0]:
         raise BatchesError(
-            f"Outputs and targets of a batch should be equally many. Found outputs of shape {tuple(output.shape)} and "
+            f"Outputs and targets of a batch should have the same length. Found outputs of shape {tuple(output.shape)} and "
             f"targets of shape {tuple(target.shape)}. The first dimension of both is the sample."
         )
 
 
-def _check_broadcast(losses: Any, output: Any, target: Any) -> None:
-    """An elementwise loss broadcasts (m, 1) against (m,) to (m, m) and goes on: nobody wants that."""
-    if not all(isinstance(tensor, Tensor) for tensor in (losses, output, target)):
+def _refuse_broadcast(losses: object, output: object, target: object) -> None:
+    """Raise where an elementwise loss broadcasts (m, 1) against (m,) to (m, m)."""
+    if not isinstance(losses, Tensor) or not isinstance(output, Tensor) or not isinstance(target, Tensor):
         return
     if losses.numel() > max(output.numel(), target.numel()):
         raise BatchesError(

@@ -1,4 +1,4 @@
-"""Model + batches -> outputs: what the model says of each sample, in evaluation mode and without gradients."""
+"""Outputs of the model, one row per sample: from a pass in evaluation mode, or collected during training."""
 
 from __future__ import annotations
 
@@ -8,44 +8,45 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from heldin.errors import BatchesError, UnservedError, require_integer
-from heldin.probing.batches import moved
+from heldin.errors import ArgumentError, BatchesError, UnmeasurableError, require_integer
+from heldin.probing.batches import Batch, as_list, clone_tensors, require_pair, to_device
 from heldin.probing.probe import Probe
-from heldin.probing.structure import own_copy
 
 
-def outputs(probe: Probe, batches: Iterable[Any], *, num_samples: int | None = None, seed: int | None = None) -> Tensor:
-    """The outputs for the samples of `batches`, in their order, in evaluation mode -> (n, ...) on the CPU.
+def outputs(
+    probe: Probe, batches: Iterable[Batch], *, num_samples: int | None = None, seed: int | None = None
+) -> Tensor:
+    """Return the outputs for the samples of `batches`, in order, in evaluation mode -> (n, ...) on the CPU.
 
     Args:
         probe: holds the model.
-        batches: exactly the batches to use. An iterator is read as it goes, and no further than is needed.
-        num_samples: at most so many samples, the first ones; None takes all.
-        seed: stands in for the probe's own.
+        batches: exactly the batches to use. An iterator is read only as far as needed.
+        num_samples: the maximal number of samples, from the start; None takes all.
+        seed: replaces the seed of the probe.
 
     Raises:
-        UnservedError: the model's output is, or holds, no tensor of outputs.
+        UnmeasurableError: the model's output does not contain a tensor of outputs.
     """
     if num_samples is not None:
         require_integer("num_samples", num_samples, at_least=1, remedy="None takes all samples.")
-    source = batches if isinstance(batches, Iterator) else probe.listed(batches)
+    source = batches if isinstance(batches, Iterator) else as_list(batches)
     with probe.session(seed=seed, mode="eval") as devices:
         try:
-            return collected(probe, source, devices, num_samples)
+            return collect_outputs(probe, source, devices, num_samples)
         finally:
             if isinstance(source, Generator):
-                source.close()  # here, so that the randomness it holds is given back before the session's
+                source.close()  # restores the streams it holds before the session restores its own
 
 
 @torch.no_grad()
-def collected(
-    probe: Probe, batches: Iterable[Any], devices: set[torch.device], num_samples: int | None = None
+def collect_outputs(
+    probe: Probe, batches: Iterable[Batch], devices: set[torch.device], num_samples: int | None = None
 ) -> Tensor:
     """`outputs`, inside a session that is in evaluation mode."""
     parts: list[Tensor] = []
     missing = num_samples
     for batch in batches:
-        part = output_of(probe, moved(batch, devices)).detach().cpu()
+        part = _output_of(probe, to_device(batch, devices)).detach().cpu()
         parts.append(part if missing is None else part[:missing])
         if missing is not None:
             missing -= len(parts[-1])
@@ -57,44 +58,41 @@ def collected(
     if len(shapes) > 1:
         raise BatchesError(
             f"The outputs of all samples should have the same shape. Found {' and '.join(map(str, shapes))}. "
-            "Give batches whose inputs have one size: pad or crop them alike."
+            "Give batches whose inputs have one size: pad or crop them."
         )
     return torch.cat(parts)
 
 
-def output_of(probe: Probe, batch: Any) -> Tensor:
+def _output_of(probe: Probe, batch: Batch) -> Tensor:
     """The model's output for one batch, inside a session."""
     if probe.sample_losses is None:
-        if not is_pair(batch):
-            raise BatchesError(
-                f"A batch should be a pair (inputs, targets). Found a {type(batch).__name__}. For other batches pass "
-                "loss_fn=None and sample_losses=f with f(model, batch) -> tensor of shape (m,)."
-            )
+        require_pair(batch)
         inputs, targets = batch
-        output = output_tensor(probe.model(own_copy(inputs)))
+        output = output_tensor(probe.model(clone_tensors(inputs)))
         if isinstance(targets, Tensor) and targets.ndim and len(targets) != len(output):
             raise BatchesError(
-                f"Outputs and targets of a batch should be equally many. Found outputs of shape {tuple(output.shape)} "
-                f"and targets of shape {tuple(targets.shape)}. The first dimension of both is the sample."
+                f"Outputs and targets of a batch should have the same length. Found outputs of shape "
+                f"{tuple(output.shape)} and targets of shape {tuple(targets.shape)}. The first dimension of both is "
+                "the sample."
             )
         return output
-    heard: list[Any] = []
-    handle = probe.model.register_forward_hook(lambda module, arguments, result: heard.append(result))
+    results: list[object] = []
+    handle = probe.model.register_forward_hook(lambda module, arguments, result: results.append(result))
     try:
         probe.losses(batch, check=False)
     finally:
         handle.remove()
-    if not heard:
-        raise UnservedError(
-            "`sample_losses` should call the model, model(...), so that its output can be seen. Found no such call: "
-            "perhaps it calls model.forward(...), a part of the model, or another model."
+    if not results:
+        raise UnmeasurableError(
+            "`sample_losses` should call the model, model(...), so that its output can be recorded. Found no such "
+            "call: perhaps it calls model.forward(...), a part of the model, or another model."
         )
-    return output_tensor(heard[-1])  # a loss that runs the model several times looks at the last one last
+    return output_tensor(results[-1])  # the last one, if the loss runs the model several times
 
 
-def output_tensor(result: Any) -> Tensor:
-    """The tensor (m, ...) in what a model returned: itself, its `logits`, or the first one of a tuple."""
-    found = result
+def output_tensor(result: object) -> Tensor:
+    """The tensor (m, ...) in what a model returned: itself, its `logits`, or the first tensor of a tuple."""
+    found: Any = result
     if isinstance(result, Mapping):
         found = result.get("logits")
     elif not isinstance(result, Tensor) and hasattr(result, "logits"):
@@ -105,27 +103,56 @@ def output_tensor(result: Any) -> Tensor:
         return found
     keys = f" with the keys {', '.join(map(repr, result))}" if isinstance(result, Mapping) else ""
     kind = "a single number" if isinstance(found, Tensor) else f"a {type(result).__name__}{keys}"
-    raise UnservedError(
-        "The model's output should be a tensor with one row a sample, something with such a tensor as its `logits`, or "
-        f"a tuple with it in front. Found {kind}. Wrap the model in a module that returns the tensor."
+    raise UnmeasurableError(
+        "The model's output should be a tensor with one row per sample, an object with such a tensor as its `logits`, "
+        f"or a tuple that starts with it. Found {kind}. Wrap the model in a module that returns the tensor."
     )
 
 
-def is_pair(batch: Any) -> bool:
-    """Whether a batch is (inputs, targets)."""
-    return isinstance(batch, (tuple, list)) and len(batch) == 2
+class OutputCache:
+    """The latest output of each sample, collected during training; `updated` is reset after each reading."""
+
+    def __init__(self) -> None:
+        self.outputs: Tensor | None = None  # (n, ...)
+        self.updated = False
+
+    def update(self, indices: Any, outputs: Tensor) -> None:
+        """Store the outputs of these samples; `indices` are their positions in the dataset."""
+        positions = torch.as_tensor(indices, device="cpu").reshape(-1)
+        if positions.dtype.is_floating_point or positions.dtype == torch.bool or bool((positions < 0).any()):
+            raise ArgumentError(
+                f"Parameter `indices` should hold the positions of the samples in the dataset. Found {indices!r}. "
+                "Let the dataset return its index with each sample."
+            )
+        if outputs.ndim == 0 or len(outputs) != len(positions):
+            raise ArgumentError(
+                f"Parameter `outputs` should hold one output for each of the {len(positions)} indices. "
+                f"Found shape {tuple(outputs.shape)}."
+            )
+        new = outputs.detach().to("cpu", torch.float32)
+        if self.outputs is not None and self.outputs.shape[1:] != new.shape[1:]:
+            raise ArgumentError(
+                f"Parameter `outputs` should hold {tuple(self.outputs.shape[1:])} numbers per sample, as before. "
+                f"Found shape {tuple(outputs.shape)}."
+            )
+        size = int(positions.max()) + 1 if len(positions) else 0
+        self.outputs = _grow(new[:0] if self.outputs is None else self.outputs, size)
+        self.outputs[positions] = new
+        self.updated = True
+
+    def all_outputs(self, loader: Iterable[Batch]) -> Tensor | None:
+        """The outputs of all samples of the loader's dataset, in order; None if none were stored."""
+        if self.outputs is None:
+            return None
+        try:
+            size = len(loader.dataset)  # type: ignore[attr-defined]
+        except (AttributeError, TypeError):
+            size = 0
+        return _grow(self.outputs, size)
 
 
-def require_pair(batch: Any) -> None:
-    """Refuse a batch that is no (inputs, targets), for who looks at the targets themselves."""
-    if is_pair(batch):
-        return
-    found = f"a {type(batch).__name__}"
-    if isinstance(batch, Mapping):
-        found += f" with the keys {', '.join(map(repr, batch))}"
-    elif isinstance(batch, (tuple, list)):
-        found += f" of {len(batch)}"
-    raise UnservedError(
-        f"A signal that looks at the targets needs batches that are pairs (inputs, targets). Found {found}. Give pairs "
-        "and a loss_fn for them, or watch a signal that takes any batch, as gradient_disparity does."
-    )
+def _grow(outputs: Tensor, size: int) -> Tensor:
+    """At least `size` rows; the new ones are 0."""
+    if len(outputs) >= size:
+        return outputs
+    return torch.cat([outputs, outputs.new_zeros(size - len(outputs), *outputs.shape[1:])])

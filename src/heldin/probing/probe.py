@@ -1,45 +1,59 @@
-"""Model + batches -> gradients, leaving no trace.
+"""Probe: gradients of batches at the present weights of a model.
 
-The only place that runs a model. A `Probe` puts everything back as it found it: buffers, flags, `.grad`, hooks, every
-random stream and what else model and loss hold, also when it raises half-way. Weights it does not write.
+The model is run only inside `Probe.session`, which restores everything on exit, also after an exception: buffers, flags,
+`.grad`, hooks and every random stream. Parameters are never written.
 """
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from heldin.errors import ArgumentError, BatchesError, HeldinWarning, NoSpreadError, require_choice
-from heldin.probing.backward import gradient, num_values
-from heldin.probing.batches import listed, moved
+from heldin.errors import ArgumentError, BatchesError, LossError, NoSpreadError, WarnOnce, require_choice
+from heldin.gradients import Gradients, Row
+from heldin.probing.batches import Batch, as_list, to_device
+from heldin.probing.isolation import (
+    eager_full_precision,
+    parameter_versions,
+    preserve_state,
+    refuse_lazy,
+    seeded_randomness,
+)
 from heldin.probing.losses import LossFunction, SampleLosses, sample_losses_from, training_loss
-from heldin.probing.randomness import own_randomness
-from heldin.probing.reach import is_generator, is_module, within_reach
-from heldin.probing.rescaling import pooled_std, weights
-from heldin.probing.shots import Shot, backward_pass, backward_passes
-from heldin.probing.stacking import can_be_stacked, shoot_stack
-from heldin.probing.trace import plain_execution, refuse_lazy, untouched, versions, written_since
-from heldin.types import RESCALINGS, Gradients
+from heldin.probing.rescaling import (
+    PLAIN,
+    RESCALINGS,
+    BatchProblem,
+    Rescale,
+    backward_pass,
+    backward_passes,
+    divisor,
+    find_problem,
+    pooled_std,
+    sample_weights,
+)
 
-MODES = ("train", "eval")
+Mode = Literal["train", "eval"]
+MODES: tuple[Mode, ...] = ("train", "eval")
 
 
 class Probe:
-    """Takes gradients of batches at a model's present weights.
+    """Computes gradients of batches at a model's present weights.
 
     Args:
         model: any module with trainable parameters.
-        loss_fn: the loss training uses: a module with a `reduction`, a function that takes `reduction=`, or a callable
-            that returns one loss per sample. None where `sample_losses` is given.
-        sample_losses: f(model, batch) -> losses of shape (m,), for batches that are no (inputs, targets) pairs.
-        mode: `"train"` (as the paper: dropout drops, BatchNorm uses the batch) or `"eval"`.
-        autocast: leave an autocast region around the call in force; by default the probe runs in full precision.
-        seed: of the randomness inside a measurement (dropout); the global streams are not touched.
+        loss_fn: the loss used in training: a module with a `reduction`, a function that takes `reduction=`, or a
+            callable that returns one loss per sample. None if `sample_losses` is given.
+        sample_losses: f(model, batch) -> losses of shape (m,), for batches that are not (inputs, targets) pairs.
+        mode: `"train"` (as in the paper: dropout is active, BatchNorm uses the batch) or `"eval"`.
+        autocast: keep an autocast region around the call; by default the probe runs in full precision.
+        seed: seed of the randomness inside a measurement (dropout); the global streams are not changed.
 
     Example:
         >>> import torch
@@ -58,7 +72,7 @@ class Probe:
         loss_fn: LossFunction | None,
         *,
         sample_losses: SampleLosses | None = None,
-        mode: str = "train",
+        mode: Mode = "train",
         autocast: bool = False,
         seed: int = 0,
     ) -> None:
@@ -71,15 +85,9 @@ class Probe:
         self.mode = mode
         self.autocast = autocast
         self.seed = seed
-        self._losses = sample_losses_from(loss_fn, sample_losses)  # refuses what cannot serve
-        self._warned: set[str] = set()
+        self.warn_once = WarnOnce()
+        self._losses = sample_losses_from(loss_fn, sample_losses)  # raises for a loss that cannot be used
         self.parameters()
-
-    def first_time(self, text: str) -> bool:
-        """Whether this was not asked before: for what is said once."""
-        known = text in self._warned
-        self._warned.add(text)
-        return not known
 
     def parameters(self) -> list[nn.Parameter]:
         """The trainable parameters, each once."""
@@ -87,186 +95,243 @@ class Probe:
         if not parameters:
             raise ArgumentError(
                 f"The model should have trainable parameters. Found none in {type(self.model).__name__}: "
-                "none at all (is it the loss? the model comes first), or all with requires_grad=False. "
+                "it has no parameters (is it the loss? the model comes first), or all have requires_grad=False. "
                 "Unfreeze the part that is trained."
             )
         return parameters
 
     @contextmanager
-    def session(self, *, seed: int | None = None, mode: str | None = None) -> Iterator[set[torch.device]]:
-        """Run the model at will: on leaving, everything is as it was. Gives the devices it lies on.
+    def session(self, *, seed: int | None = None, mode: Mode | None = None) -> Iterator[set[torch.device]]:
+        """A context in which the model may be run; on exit everything is as before. Yields the model's devices.
 
-        Randomness inside follows from `seed` alone; `seed` and `mode` stand in for the probe's own, this time.
+        Randomness inside follows from `seed`. `seed` and `mode` replace those of the probe.
         """
         refuse_lazy(self.model)
-        before = versions(self.model)
+        versions = parameter_versions(self.model)
         devices = {parameter.device for parameter in self.parameters()}
-        models = [thing for thing in (self.model, self.loss_fn, self.sample_losses) if isinstance(thing, nn.Module)]
-        modules = dict.fromkeys(module for model in models for module in model.modules())
-        found = within_reach([self.loss_fn, self.sample_losses, *modules])
-        known = set(map(id, modules))
-        beside = [thing for thing in found if is_module(thing) and id(thing) not in known]
-        generators = [thing for thing in found if is_generator(thing)]
+        models = [held for held in (self.model, self.loss_fn, self.sample_losses) if isinstance(held, nn.Module)]
+        modules = [module for model in models for module in model.modules()]
         with (
-            own_randomness(self.seed if seed is None else seed, *generators),
-            plain_execution(device_types={device.type for device in devices}, autocast=self.autocast),
-            untouched(*models, mode=self.mode if mode is None else mode, beside=beside),
+            seeded_randomness(self.seed if seed is None else seed, self.loss_fn, self.sample_losses, *modules),
+            eager_full_precision(device_types={device.type for device in devices}, autocast=self.autocast),
+            preserve_state(*models, mode=self.mode if mode is None else mode),
         ):
-            self._losses = sample_losses_from(self.loss_fn, self.sample_losses)  # the loss as it is by now
+            self._losses = sample_losses_from(self.loss_fn, self.sample_losses)  # the loss as it is now
             yield devices
-        caveat = written_since(before, self.model)
-        if caveat is not None and self.first_time(caveat):
-            warnings.warn(f"{caveat} This is said once.", HeldinWarning, stacklevel=4)
+        for name, version in parameter_versions(self.model).items():
+            if version != versions.get(name):
+                self.warn_once(
+                    "weights written",
+                    f"The forward pass of {type(self.model).__name__} writes to its weights ({name}). Weights are not "
+                    "restored after a measurement: training continues from what it wrote. Buffers are: register what "
+                    "forward writes with register_buffer().",
+                )
 
-    def losses(self, batch: Any, *, check: bool = True) -> Tensor:
-        """The losses of the samples of a batch (m,), inside a session; unchecked inside a vmap."""
+    def losses(self, batch: Batch, *, check: bool = True) -> Tensor:
+        """The losses of the samples of a batch (m,), inside a session; `check=False` inside vmap."""
         if check:
             return self._losses(self.model, batch)
         return sample_losses_from(self.loss_fn, self.sample_losses, check=False)(self.model, batch)
 
-    def training_loss(self, batch: Any) -> Tensor:
-        """The number training differentiates, inside a session: the user's own loss, with its own reduction."""
+    def training_loss(self, batch: Batch) -> Tensor:
+        """The scalar that training differentiates, inside a session: the user's loss with its reduction."""
         return training_loss(self.loss_fn, self.sample_losses, self.model, batch)
-
-    def listed(self, batches: Iterable[Any], name: str = "batches") -> list[Any]:
-        """Batches handed over as they are to be used; a loader is read through a twin."""
-        if isinstance(batches, (list, tuple)):
-            return list(batches)
-        with own_randomness(None, batches):  # a loader may draw when it is iterated
-            return listed(batches, name)
 
     def gradients(
         self,
-        batches: Iterable[Any],
-        rescale: str = "std",
+        batches: Iterable[Batch],
+        rescale: Rescale = "std",
         *,
-        against: Iterable[Any] | None = None,
-        pool: Iterable[Any] | None = None,
+        against: Iterable[Batch] | None = None,
+        pool: Iterable[Batch] | None = None,
     ) -> Gradients:
-        """The gradient of each batch's re-scaled mean loss, one row a batch.
+        """The gradient of each batch's re-scaled mean loss, one row per batch.
 
         Args:
             batches: exactly the batches to use.
             rescale: one of `"std"`, `"std_detached"`, `"minmax"`, `"none"`, `"grad_std"`, `"pooled_std"`.
             against: a second set of batches, whose rows follow those of the first.
-            pool: for `"pooled_std"`: the batches whose single losses give the standard deviation; `batches` if None.
+            pool: for `"pooled_std"`: the batches whose losses give the standard deviation; `batches` if None.
         """
         return self.collect(batches, [rescale], against=against, pool=pool)[rescale]
 
     def collect(
         self,
-        batches: Iterable[Any],
-        rescalings: Iterable[str],
+        batches: Iterable[Batch],
+        rescalings: Iterable[Rescale],
         *,
-        against: Iterable[Any] | None = None,
-        pool: Iterable[Any] | None = None,
-        comparing: Iterable[str] | None = None,
+        against: Iterable[Batch] | None = None,
+        pool: Iterable[Batch] | None = None,
+        compared: Iterable[Rescale] | None = None,
         seed: int | None = None,
         at_least: int = 1,
-        as_products: bool = False,
-    ) -> dict[str, Gradients]:
-        """`gradients` for several re-scalings at once: one forward pass a batch, and no backward pass twice.
+    ) -> dict[Rescale, Gradients]:
+        """`gradients` for several re-scalings: one forward pass per batch, and no backward pass twice.
 
-        The batches of `against` are taken with the re-scalings in `comparing`, by default with all. `seed` stands in
-        for the probe's own, this time; fewer than `at_least` usable batches are refused. With `as_products` all batches
-        go through the model at once where they can, and gradients of weights are left as the products they are.
+        The batches of `against` are used with the re-scalings in `compared`, by default all. `seed` replaces that of
+        the probe. Fewer than `at_least` usable batches raise an error.
         """
         wanted = list(dict.fromkeys(rescalings))
-        compared = wanted if comparing is None else [rescale for rescale in wanted if rescale in {*comparing}]
         for rescale in wanted:
             require_choice("rescale", rescale, RESCALINGS)
+        with_second = wanted if compared is None else [rescale for rescale in wanted if rescale in {*compared}]
         parameters = self.parameters()
-        first = self.listed(batches)
-        second = [] if against is None else self.listed(against, "against")
-        pooled = None if pool is None else self.listed(pool, "pool")
+        first = as_list(batches)
+        second = [] if against is None else as_list(against, "against")
+        pooled = None if pool is None else as_list(pool, "pool")
         if len(first) < at_least or (against is not None and not second):
-            raise _too_few(wanted[0], len(first), len(second), at_least, [])
-        together = as_products and not self.autocast and can_be_stacked(self.model, self.loss_fn, [*first, *second])
-        sets = [(first, wanted), (second, compared)]
+            raise _too_few_batches(wanted[0], len(first), len(second), at_least, [])
         with self.session(seed=seed) as devices:
-            shots = self._shoot_all(sets, parameters, devices, together=together)
+            results = [self._batch_gradient(to_device(batch, devices), wanted, parameters) for batch in first]
+            others = [self._batch_gradient(to_device(batch, devices), with_second, parameters) for batch in second]
             if "pooled_std" in wanted:
-                singles = [shot.losses for shot in shots[: len(first)]]
+                losses = [result.losses for result in results]
                 if pooled is not None:
-                    singles = [self.losses(moved(batch, devices)).detach().cpu() for batch in pooled]
-                spread = pooled_std(singles)
-                for shot in shots:
-                    shot.divide("pooled_std", spread, "all the pooled losses are equal")
-        of_first = shots[: len(first)]
+                    losses = [self.losses(to_device(batch, devices)).detach().cpu() for batch in pooled]
+                std = pooled_std(losses)
+                for result in (*results, *others):
+                    result.divide("pooled_std", std, BatchProblem.EQUAL_POOLED_LOSSES)
         return {
-            name: self._assemble(name, shots if name in compared else of_first, len(first), parameters, at_least)
+            name: self._assemble(name, results, others if name in with_second else [], parameters, at_least)
             for name in wanted
         }
 
-    def _shoot_all(
-        self,
-        sets: list[tuple[list[Any], list[str]]],
-        parameters: list[nn.Parameter],
-        devices: set[torch.device],
-        *,
-        together: bool,
-    ) -> list[Shot]:
-        """The batches of each set, with its re-scalings: in one pass, or else one by one."""
-        sets = [(batches, wanted) for batches, wanted in sets if batches]
-        if together:
-            with suppress(Exception):  # whatever it is: one by one it is met again, and said of the batch it belongs to
-                return [
-                    shot
-                    for batches, wanted in sets
-                    for shot in shoot_stack(self.model, self.losses, moved(batches, devices), wanted, parameters)
-                ]
-        return [self._shoot(moved(batch, devices), wanted, parameters) for batches, wanted in sets for batch in batches]
-
-    def _shoot(self, batch: Any, wanted: list[str], parameters: list[nn.Parameter]) -> Shot:
-        """One forward pass, and a backward pass for each way of re-scaling that needs its own."""
+    def _batch_gradient(self, batch: Batch, wanted: list[Rescale], parameters: list[nn.Parameter]) -> BatchResult:
+        """One forward pass, and one backward pass for each re-scaling that cannot share the plain one."""
         losses = self.losses(batch)
-        shot = Shot(losses.detach().cpu().double())
-        usable = shot.judge(wanted, torch.finfo(losses.dtype).eps)
+        result = BatchResult(losses.detach().cpu().double())
+        eps = torch.finfo(losses.dtype).eps
+        for name in wanted:
+            problem = find_problem(result.losses, name, eps)
+            if problem is not None:
+                result.problems[name] = problem
+        usable = [name for name in wanted if name not in result.problems]
         passes = backward_passes(usable)
         for name in passes:
-            keep_graph = name != passes[-1]
-            shot.rows[name] = gradient(losses, weights(name, shot.losses), parameters, keep_graph=keep_graph)
-        shot.divide_all(usable)
-        return shot
+            weights = sample_weights(name, result.losses)
+            result.rows[name] = gradient(losses, weights, parameters, keep_graph=name != passes[-1])
+        for name in usable:
+            if backward_pass(name) == PLAIN:
+                by = divisor(name, result.losses, result.rows[PLAIN])
+                result.divide(name, by, BatchProblem.EQUAL_GRADIENT)
+        return result
 
     def _assemble(
-        self, name: str, shots: list[Shot], split: int, parameters: list[nn.Parameter], at_least: int
+        self,
+        name: Rescale,
+        results: list[BatchResult],
+        others: list[BatchResult],
+        parameters: list[nn.Parameter],
+        at_least: int,
     ) -> Gradients:
-        """The usable rows of one re-scaling; the others are named once and left out."""
-        problems = [shot.problems[name] for shot in shots if name in shot.problems]
-        sets = shots[:split], shots[split:]
-        first, second = ([shot for shot in part if name not in shot.problems] for part in sets)
-        if len(first) < at_least or (len(shots) > split and not second):
-            num, others = (sum("sample" not in shot.problems.get(name, "") for shot in part) for part in sets)
-            flat = num >= at_least and (len(shots) == split or others > 0)  # by their sizes they would do
-            raise _too_few(name, len(first), len(second), at_least, problems, flat)
-        if problems and self.first_time(name):
-            skipped = f"{len(problems)} of {len(shots)} batches skipped with rescale={name!r}"
-            warnings.warn(f"{skipped}: {problems[0]}. This is said once.", HeldinWarning, stacklevel=5)
+        """The usable rows of one re-scaling; a warning names the problem of the others."""
+        problems = [result.problems[name] for result in (*results, *others) if name in result.problems]
+        first, second = ([result for result in part if name not in result.problems] for part in (results, others))
+        if len(first) < at_least or (others and not second):
+            by_size = [
+                sum(name not in result.problems or not result.problems[name].is_size for result in part)
+                for part in (results, others)
+            ]
+            equal = by_size[0] >= at_least and (not others or by_size[1] > 0)  # enough, if their losses differed
+            raise _too_few_batches(name, len(first), len(second), at_least, problems, equal)
+        if problems:
+            skipped = f"{len(problems)} of {len(results) + len(others)} batches skipped with rescale={name!r}"
+            self.warn_once(f"skipped with {name}", f"{skipped}: {problems[0].value}.")
         kept = [*first, *second]
         return Gradients(
-            rows=tuple(shot.rows[backward_pass(name)] for shot in kept),
-            scales=tuple(shot.scales.get(name, 1.0) for shot in kept),
+            rows=tuple(result.rows[backward_pass(name)] for result in kept),
+            scales=tuple(result.scales.get(name, 1.0) for result in kept),
             sizes=tuple(map(num_values, parameters)),
             split=len(first),
-            num_samples=tuple(shot.losses.numel() for shot in kept),
+            num_samples=tuple(result.losses.numel() for result in kept),
         )
 
 
-def _too_few(name: str, first: int, second: int, least: int, problems: list[str], flat: bool = False) -> BatchesError:
-    """The error for fewer usable batches than needed; `flat`: there would be enough, did their losses differ."""
-    others = " and at least 1 to compare them with" if first >= least else ""
-    skipped = f"; {len(problems)} skipped, one because {problems[0]}" if problems else ""
-    if flat:
+@dataclass
+class BatchResult:
+    """The losses of a batch, and for each re-scaling a gradient and its scale, or the problem with it."""
+
+    losses: Tensor  # (m,)
+    rows: dict[str, Row] = field(default_factory=dict)  # by backward pass
+    scales: dict[Rescale, float] = field(default_factory=dict)
+    problems: dict[Rescale, BatchProblem] = field(default_factory=dict)
+
+    def divide(self, name: Rescale, by: float, problem: BatchProblem) -> None:
+        """Divide the row of this re-scaling; a division by zero is recorded as `problem`."""
+        if by == 0.0:
+            self.problems[name] = problem
+        else:
+            self.scales[name] = 1.0 / by
+
+
+def gradient(losses: Tensor, weights: Tensor, parameters: Sequence[nn.Parameter], *, keep_graph: bool) -> Row:
+    """The gradient of the sum of `weights` * `losses`, one tensor per parameter; None if a parameter takes no part."""
+    keep_freed_memory()
+    parts = derivatives(losses, parameters, weights.to(losses), keep_graph=keep_graph)
+    if all(part is None for part in parts):
+        raise LossError(
+            "The loss should depend on the model's parameters. Found one in which no trainable parameter takes part. "
+            "Check that the loss is computed from this model's output."
+        )
+    return tuple(None if part is None else as_real(part) for part in parts)
+
+
+def derivatives(
+    losses: Tensor, inputs: Sequence[Any], weights: Tensor | None = None, *, keep_graph: bool = False
+) -> tuple[Tensor | None, ...]:
+    """`torch.autograd.grad`, with None for inputs that take no part. Nothing is written to `.grad`.
+
+    Raises:
+        LossError: the model uses reentrant checkpointing, which works with `.grad` only.
+    """
+    try:
+        return torch.autograd.grad(losses, inputs, weights, retain_graph=keep_graph, allow_unused=True)
+    except RuntimeError as error:
+        if "checkpoint" not in str(error).lower():  # torch has no class for it
+            raise
+        raise LossError(
+            "Gradients of the model should be computable without writing to `.grad`. Found reentrant gradient "
+            "checkpointing, with which they are not. Write checkpoint(..., use_reentrant=False), which torch "
+            'recommends; in transformers it is gradient_checkpointing_kwargs={"use_reentrant": False}.'
+        ) from error
+
+
+def as_real(gradient: Tensor) -> Tensor:
+    """A gradient as a dense tensor of real numbers; a complex one gets a last dimension of 2."""
+    dense = gradient if gradient.layout is torch.strided else gradient.to_dense()
+    return torch.view_as_real(dense.resolve_conj()) if dense.is_complex() else dense
+
+
+def num_values(parameter: Tensor) -> int:
+    """The number of real values of a parameter."""
+    return parameter.numel() * (2 if parameter.is_complex() else 1)
+
+
+@cache
+def keep_freed_memory() -> None:
+    """Free one large block, once.
+
+    The C library returns freed memory to the system until it has seen a large block freed; from then on it keeps up to
+    64 MB. Without this every backward pass of a small network pays for new pages, a quarter of its time.
+    """
+    torch.empty(2**25 - 2**16, dtype=torch.uint8)
+
+
+def _too_few_batches(
+    name: Rescale, first: int, second: int, at_least: int, problems: list[BatchProblem], equal: bool = False
+) -> BatchesError:
+    others = " and at least 1 to compare them with" if first >= at_least else ""
+    skipped = f"; {len(problems)} skipped, one because {problems[0].value}" if problems else ""
+    if equal:
         remedy = "Is the loss a constant? Or does the model fit these batches exactly? Then nothing is left to measure."
-    elif any("single sample" in problem for problem in problems):
+    elif BatchProblem.SINGLE_SAMPLE in problems:
         remedy = (
             'For batches of one sample use GradientDisparity(rescale="pooled_std") with 20 batches, as the paper does; '
             "otherwise use larger batches."
         )
     else:
         remedy = "Give more batches: a smaller batch size makes more of the same data."
-    return (NoSpreadError if flat else BatchesError)(
-        f"At least {least} batches{others} should be usable with rescale={name!r}. "
+    return (NoSpreadError if equal else BatchesError)(
+        f"At least {at_least} batches{others} should be usable with rescale={name!r}. "
         f"Found {first + second}{skipped}. {remedy}"
     )

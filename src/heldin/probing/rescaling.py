@@ -2,19 +2,41 @@
 
 As training goes on losses shrink, and gradients with them; re-scaling keeps gradients of different epochs comparable
 (appendix "Re-scaling the Loss" of the paper). The gradient of a re-scaled mean loss is a weighted sum of the gradients
-of single losses. Where the re-scaling is differentiated too, each sample has a weight of its own, and the batch a
-backward pass of its own; where it only divides by a number, one plain backward pass serves all.
+of single losses. A re-scaling that is differentiated too gives each sample its own weight, and needs its own backward
+pass; re-scalings that only divide by a number share one plain backward pass.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
-from heldin.types import Product, multiplied_out
+Rescale = Literal["std", "std_detached", "minmax", "none", "grad_std", "pooled_std"]
+"""How the losses of a batch are re-scaled before they are differentiated; `GradientDisparity` explains each."""
+
+RESCALINGS: tuple[Rescale, ...] = get_args(Rescale)
+PLAIN = "plain"  # the backward pass of the mean loss
+
+
+class BatchProblem(Enum):
+    """Why a batch cannot be used with a re-scaling; the value is the second half of a sentence."""
+
+    ALL_IGNORED = "the targets of all its samples are ignored (ignore_index)"
+    SINGLE_SAMPLE = "it has a single sample, so its losses have no spread"
+    TWO_SAMPLES = 'it has 2 samples, for which "minmax" is constant'
+    EQUAL_LOSSES = "all its losses are equal"
+    EQUAL_POOLED_LOSSES = "all the pooled losses are equal"
+    EQUAL_GRADIENT = "its gradient has no spread"
+
+    @property
+    def is_size(self) -> bool:
+        """True if more samples per batch would solve it."""
+        return self in (BatchProblem.ALL_IGNORED, BatchProblem.SINGLE_SAMPLE, BatchProblem.TWO_SAMPLES)
 
 
 def _std_weights(losses: Tensor) -> Tensor:
@@ -33,42 +55,47 @@ def _minmax_weights(losses: Tensor) -> Tensor:
 
 
 DIFFERENTIATED: dict[str, Callable[[Tensor], Tensor]] = {"std": _std_weights, "minmax": _minmax_weights}
-"""Re-scalings that the gradient passes through: losses (m,) -> the weight of each sample's gradient (m,)."""
-
-DIVIDED = ("none", "std_detached", "grad_std", "pooled_std")
-"""Re-scalings that divide the plain gradient of a batch by one number."""
+"""Re-scalings that are differentiated: losses (m,) -> the weight of each sample's gradient (m,)."""
 
 
-def unusable(losses: Tensor, rescale: str, eps: float) -> str | None:
-    """Why a batch with these losses cannot be re-scaled so, or None. `eps` is that of the losses' own precision."""
+def find_problem(losses: Tensor, rescale: Rescale, eps: float) -> BatchProblem | None:
+    """Why a batch with these losses cannot be re-scaled, or None. `eps` is that of the precision of the losses."""
     if losses.numel() == 0:
-        return "the targets of all its samples are ignored (ignore_index)"
+        return BatchProblem.ALL_IGNORED
     if rescale not in ("std", "std_detached", "minmax"):
         return None
     if losses.numel() == 1:
-        return "it has a single sample, so its losses have no spread"
+        return BatchProblem.SINGLE_SAMPLE
     if rescale == "minmax" and losses.numel() == 2:
-        return 'it has 2 samples, for which "minmax" is constant'
+        return BatchProblem.TWO_SAMPLES
     std, mean = (float(value) for value in torch.std_mean(losses))
-    if std <= eps * abs(mean):
-        return "all its losses are equal"
-    return None
+    return BatchProblem.EQUAL_LOSSES if std <= eps * abs(mean) else None
 
 
-def weights(rescale: str, losses: Tensor) -> Tensor:
-    """The weight of each sample's gradient (m,): of its own for a differentiated re-scaling, else 1 / m."""
-    if rescale in DIFFERENTIATED:
-        return DIFFERENTIATED[rescale](losses)
+def backward_pass(rescale: Rescale) -> str:
+    """The name of the backward pass that this re-scaling uses."""
+    return rescale if rescale in DIFFERENTIATED else PLAIN
+
+
+def backward_passes(rescalings: Iterable[Rescale]) -> list[str]:
+    """The backward passes that these re-scalings use, each once."""
+    return list(dict.fromkeys(map(backward_pass, rescalings)))
+
+
+def sample_weights(backward: str, losses: Tensor) -> Tensor:
+    """The weight of each sample's gradient in this backward pass (m,)."""
+    if backward in DIFFERENTIATED:
+        return DIFFERENTIATED[backward](losses)
     return torch.full_like(losses, 1 / len(losses))
 
 
-def divisor(rescale: str, losses: Tensor, row: Sequence[Tensor | Product | None]) -> float:
-    """What the plain gradient `row` of a batch with these losses is divided by; 0 where that is undefined."""
+def divisor(rescale: Rescale, losses: Tensor, row: Sequence[Tensor | None]) -> float:
+    """What the plain gradient `row` of a batch with these losses is divided by; 0 if undefined."""
     if rescale == "std_detached":
         return float(losses.std())
     if rescale == "grad_std":
-        return std_of_components([part for part in map(multiplied_out, row) if part is not None])
-    return 1.0  # "none"; "pooled_std" waits until all losses are known
+        return std_of_components([part for part in row if part is not None])
+    return 1.0  # "none"; "pooled_std" is applied once all losses are known
 
 
 def std_of_components(parts: Sequence[Tensor]) -> float:
@@ -85,5 +112,5 @@ def std_of_components(parts: Sequence[Tensor]) -> float:
 def pooled_std(losses: Sequence[Tensor]) -> float:
     """The standard deviation of single losses over many batches."""
     # PAPER: the MRNet code takes np.std, so ddof is 0 here; it also takes these losses in whatever mode the model was
-    # left in, we in the probe's own.
+    # left in, we in the probe's mode.
     return float(torch.cat(list(losses)).double().std(correction=0))

@@ -1,9 +1,9 @@
-"""Hypothetical steps: what the user's own optimizer would make of a batch, from here.
+"""Hypothetical steps: the result of one optimizer step on a batch, from the present weights.
 
 Nothing of the user's is written. A step is taken by a copy of the optimizer, with a copy of its state, on copies of the
-parameters; the model runs on those copies for as long as it takes. Each step is a session of its own, so that all of
-them start from the same weights, buffers and optimizer state. The hooks on the optimizer's `step`, and the schedulers
-that count its steps, belong to training and are not told.
+parameters; the model runs on those copies. Each step has its own session, so that all of them start from the same
+weights, buffers and optimizer state. Hooks on the optimizer's `step`, and schedulers that count its steps, belong to
+training and are not called.
 """
 
 from __future__ import annotations
@@ -20,82 +20,77 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim import optimizer as torch_optimizer
 
-from heldin.errors import ArgumentError, BatchesError, LossError, UnservedError, require_integer
-from heldin.probing.backward import derivatives
-from heldin.probing.batches import moved
-from heldin.probing.outputs import collected, outputs, require_pair
-from heldin.probing.probe import Probe
-from heldin.probing.randomness import seed_for
+from heldin.errors import ArgumentError, BatchesError, LossError, UnmeasurableError, require_integer
+from heldin.probing.batches import Batch, as_list, require_pair, to_device
+from heldin.probing.isolation import derive_seed
+from heldin.probing.outputs import collect_outputs, outputs
+from heldin.probing.probe import Probe, derivatives
 
 Result = TypeVar("Result")
+
+NEEDS_CLASSES = "Use another signal if the targets are not integer classes."
 
 
 def stepped_outputs(
     probe: Probe,
-    batches: Iterable[Any],
+    batches: Iterable[Batch],
     optimizer: Optimizer | None,
     *,
     num_inputs: int = 1000,
     seed: int | None = None,
 ) -> Tensor:
-    """The outputs after one step of the optimizer on each batch alone -> (s, n, ...) on the CPU.
+    """Return the outputs after one step of the optimizer on each batch alone -> (s, n, ...) on the CPU.
 
     A step is taken in the probe's mode, on the loss as training reduces it; the outputs are those for the first
-    `num_inputs` samples of all the batches, in evaluation mode.
+    `num_inputs` samples of all batches, in evaluation mode.
 
     Args:
         probe: holds the model and its loss.
         batches: exactly the batches to use.
-        optimizer: the one training uses; it is copied, never written.
-        num_inputs: for how many samples, at most.
-        seed: stands in for the probe's own.
+        optimizer: the one used in training; it is copied, never written.
+        num_inputs: the maximal number of samples.
+        seed: replaces the seed of the probe.
     """
-    require_integer("num_inputs", num_inputs, at_least=1, remedy="1000 is what the authors use.")
+    require_integer("num_inputs", num_inputs, at_least=1, remedy="The authors use 1000.")
     checked = _checked(probe, optimizer)
-    listed = _some(probe, batches)
+    given = _at_least_one(batches)
     base = probe.seed if seed is None else seed
     rows = []
-    for index, batch in enumerate(listed):
-        with probe.session(seed=seed_for(base, "step", index)) as devices:
-            twin = _Twin(probe, checked)
-            twin.step(moved(batch, devices))
-            twin.parts.eval()
-            rows.append(twin.run(partial(collected, probe, listed, devices, num_inputs)))
+    for index, batch in enumerate(given):
+        with probe.session(seed=derive_seed(base, "step", index)) as devices:
+            trial = _TrialStep(probe, checked)
+            trial.step(to_device(batch, devices))
+            trial.parts.eval()
+            rows.append(trial.run(partial(collect_outputs, probe, given, devices, num_inputs)))
     return torch.stack(rows)  # (s, n, ...)
 
 
 def random_label_step(
-    probe: Probe, batches: Iterable[Any], optimizer: Optimizer | None, *, seed: int | None = None
+    probe: Probe, batches: Iterable[Batch], optimizer: Optimizer | None, *, seed: int | None = None
 ) -> tuple[float, float]:
-    """The first batch's mean loss under uniformly random labels, before and after one step of the optimizer on it.
+    """Return the first batch's mean loss under uniformly random labels, before and after one step on it.
 
     Args:
         probe: holds the model and its loss.
-        batches: of which the first is used: inputs, and integer classes.
-        optimizer: the one training uses; it is copied, never written.
-        seed: stands in for the probe's own; the labels follow from it.
+        batches: the first one is used: inputs, and integer classes.
+        optimizer: the one used in training; it is copied, never written.
+        seed: replaces the seed of the probe; the labels follow from it.
     """
     checked = _checked(probe, optimizer)
-    batch = _some(probe, batches)[0]
-    require_pair(batch)
+    batch = _at_least_one(batches)[0]
+    require_pair(batch, UnmeasurableError, NEEDS_CLASSES)
     base = probe.seed if seed is None else seed
-    generator = torch.Generator().manual_seed(seed_for(base, "labels"))
-    relabelled = _relabelled(batch, outputs(probe, [batch], seed=seed), generator)
-    with probe.session(seed=seed_for(base, "random label step")) as devices:
-        twin, on_device = _Twin(probe, checked), moved(relabelled, devices)
-        before = twin.step(on_device)
-        with torch.no_grad():
-            after = twin.run(partial(_loss_without_graph, probe, on_device))
+    generator = torch.Generator().manual_seed(derive_seed(base, "labels"))
+    relabelled = _with_random_labels(batch, outputs(probe, [batch], seed=seed), generator)
+    with probe.session(seed=derive_seed(base, "random label step")) as devices:
+        trial, on_device = _TrialStep(probe, checked), to_device(relabelled, devices)
+        before = trial.step(on_device)
+        after = trial.run(lambda: probe.training_loss(on_device).detach())
     return before, float(after)
 
 
-def _loss_without_graph(probe: Probe, batch: Any) -> Tensor:
-    with torch.enable_grad():  # the checks of a loss look for its graph
-        return probe.training_loss(batch).detach()
-
-
-class _Twin(nn.Module):
-    """The model (and its loss) on parameters of their own, and the optimizer that moves these. Inside a session."""
+class _TrialStep(nn.Module):
+    """The model and its loss on copies of their parameters, and a copy of the optimizer that moves these copies."""
 
     def __init__(self, probe: Probe, optimizer: Optimizer) -> None:
         super().__init__()
@@ -105,7 +100,7 @@ class _Twin(nn.Module):
         named = dict(self.named_parameters(remove_duplicate=False))
         memo: dict[int, Any] = {}  # one for all copies: a parameter has one copy, under all its names
         self.own: dict[str, Tensor] = {name: copy.deepcopy(parameter, memo) for name, parameter in named.items()}
-        self.optimizer = _copied(optimizer, memo)
+        self.optimizer = _copy_optimizer(optimizer, memo)
         stepped = {id(parameter) for group in self.optimizer.param_groups for parameter in group["params"]}
         self.moving = [p for p in dict.fromkeys(self.own.values()) if id(p) in stepped and p.requires_grad]
 
@@ -113,21 +108,21 @@ class _Twin(nn.Module):
         return function()
 
     def run(self, function: Callable[[], Result]) -> Result:
-        """What `function` returns when it finds the model on the copies."""
+        """Call `function` while the model has the copied parameters."""
         result: Result = torch.func.functional_call(self, self.own, (function,))
         return result
 
-    def step(self, batch: Any) -> float:
-        """One step of the optimizer on the batch; its mean loss before."""
+    def step(self, batch: Batch) -> float:
+        """Take one step of the optimizer on the batch; return its mean loss before the step."""
         values: list[float] = []
 
-        def closure() -> Any:  # a tensor, as that of a training loop
+        def closure() -> Any:  # a tensor, as in a training loop
             loss = self.run(partial(self._differentiate, batch))
             values.append(float(loss))
             return loss
 
         with _no_global_step_hooks():
-            if _takes_a_closure(self.optimizer):
+            if _needs_closure(self.optimizer):
                 self.optimizer.step(closure)
             else:
                 closure()
@@ -135,48 +130,48 @@ class _Twin(nn.Module):
         return values[0]
 
     @torch.enable_grad()
-    def _differentiate(self, batch: Any) -> Tensor:
-        """Training's loss; its gradient is left in `.grad` of the copies, as `backward` would leave it."""
+    def _differentiate(self, batch: Batch) -> Tensor:
+        """The training loss; its gradient is stored in `.grad` of the copies, as `backward` would."""
         loss = self.probe.training_loss(batch)
         gradients = derivatives(loss, self.moving)
         if all(gradient is None for gradient in gradients):
             raise LossError(
-                "The loss should depend on the parameters the optimizer steps. Found one in which none of them takes "
+                "The loss should depend on the parameters of the optimizer. Found one in which none of them takes "
                 "part. Check that the optimizer holds the trained parameters of this model."
             )
         for parameter, gradient in zip(self.moving, gradients, strict=True):
-            parameter.grad = None if gradient is None else _laid_out_as(parameter, gradient)
+            parameter.grad = None if gradient is None else _own_memory(parameter, gradient)
         return loss.detach()
 
 
-def _laid_out_as(parameter: Tensor, gradient: Tensor) -> Tensor:
-    """A gradient with memory of its own: autograd may hand one tensor to two parameters, or expand a single number."""
+def _own_memory(parameter: Tensor, gradient: Tensor) -> Tensor:
+    """A copy of the gradient: autograd may return one tensor for two parameters, or expand a single number."""
     if gradient.layout is not torch.strided:
         return gradient.clone()
     return torch.empty_like(parameter).copy_(gradient.detach())
 
 
-def _copied(optimizer: Optimizer, memo: dict[int, Any]) -> Optimizer:
-    """A copy of the optimizer over the parameters in `memo`, without hooks, and unknown to schedulers."""
+def _copy_optimizer(optimizer: Optimizer, memo: dict[int, Any]) -> Optimizer:
+    """A copy of the optimizer over the parameters in `memo`, without hooks and schedulers."""
     try:
         own = copy.deepcopy(optimizer, memo)
-        for name, value in vars(optimizer).items():  # torch copies no more than state and groups; L-BFGS needs more
+        for name, value in vars(optimizer).items():  # torch copies state and groups only; L-BFGS needs more
             if name not in vars(own):
                 vars(own)[name] = copy.deepcopy(value, memo)
     except Exception as error:
-        raise UnservedError(
-            f"The optimizer should be copyable, so that a step can be tried without taking it. Found a "
-            f"{type(optimizer).__name__} that is not ({error}). Watch a signal that takes no steps."
+        raise UnmeasurableError(
+            f"The optimizer should be copyable, so that a hypothetical step can be taken. Found a "
+            f"{type(optimizer).__name__} that is not ({error}). Use a signal that takes no steps."
         ) from error
-    vars(own).pop("step", None)  # a scheduler's, which counts the steps of the original
+    vars(own).pop("step", None)  # a scheduler's wrapper, which counts the steps of the original
     for name, value in vars(own).items():
         if name.endswith("_hooks"):
             value.clear()
     return own
 
 
-def _takes_a_closure(optimizer: Optimizer) -> bool:
-    """Whether `step` cannot be called without one, as that of L-BFGS."""
+def _needs_closure(optimizer: Optimizer) -> bool:
+    """True if `step` cannot be called without a closure, as for L-BFGS."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     parameters = inspect.signature(optimizer.step).parameters.values()
     return any(p.kind in kinds and p.default is inspect.Parameter.empty for p in parameters)
@@ -184,15 +179,15 @@ def _takes_a_closure(optimizer: Optimizer) -> bool:
 
 @contextmanager
 def _no_global_step_hooks() -> Iterator[None]:
-    """Hooks on the steps of all optimizers are not called for ours."""
+    """Disable the hooks on the steps of all optimizers."""
     registered: tuple[dict[int, Any], ...] = (
         torch_optimizer._global_optimizer_pre_hooks,
         torch_optimizer._global_optimizer_post_hooks,
     )
     saved = [dict(hooks) for hooks in registered]
-    for hooks in registered:
-        hooks.clear()
     try:
+        for hooks in registered:
+            hooks.clear()
         yield
     finally:
         for hooks, before in zip(registered, saved, strict=True):
@@ -201,7 +196,7 @@ def _no_global_step_hooks() -> Iterator[None]:
 
 def _checked(probe: Probe, optimizer: Optimizer | None) -> Optimizer:
     if optimizer is None:
-        raise UnservedError(
+        raise UnmeasurableError(
             "This signal takes hypothetical steps with the optimizer of training. Found none. Pass optimizer=..."
         )
     if not isinstance(optimizer, Optimizer):
@@ -218,34 +213,35 @@ def _checked(probe: Probe, optimizer: Optimizer | None) -> Optimizer:
     return optimizer
 
 
-def _some(probe: Probe, batches: Iterable[Any]) -> list[Any]:
-    listed = probe.listed(batches)
-    if not listed:
+def _at_least_one(batches: Iterable[Batch]) -> list[Batch]:
+    given = as_list(batches)
+    if not given:
         raise BatchesError("A hypothetical step needs at least 1 batch. Found none. Check the dataset.")
-    return listed
+    return given
 
 
-def _relabelled(batch: Any, output: Tensor, generator: torch.Generator) -> Any:
-    """The pair with uniformly random classes for targets; negative targets (padding) stay what they are."""
-    (inputs, targets), remedy = batch, "Watch another signal where targets are no classes."
+def _with_random_labels(batch: Batch, output: Tensor, generator: torch.Generator) -> Batch:
+    """The pair with uniformly random classes as targets; negative targets (padding) do not change."""
+    inputs, targets = batch
     if not isinstance(targets, Tensor) or targets.dtype is torch.bool or targets.is_floating_point():
         kind = f"of type {targets.dtype}" if isinstance(targets, Tensor) else f"that are a {type(targets).__name__}"
-        raise UnservedError(f"Random labels need batches (inputs, integer classes). Found targets {kind}. {remedy}")
-    num_classes = _num_classes(output, targets, remedy)
-    drawn = torch.randint(num_classes, targets.shape, generator=generator, device="cpu")
+        raise UnmeasurableError(
+            f"Random labels need batches (inputs, integer classes). Found targets {kind}. {NEEDS_CLASSES}"
+        )
+    drawn = torch.randint(_num_classes(output, targets), targets.shape, generator=generator, device="cpu")
     labels = torch.where(targets < 0, targets, drawn.to(targets))
     return type(batch)([inputs, labels]) if type(batch) in (tuple, list) else (inputs, labels)
 
 
-def _num_classes(output: Tensor, targets: Tensor, remedy: str) -> int:
-    """Outputs (m, C, ...) as cross entropy takes them, (m, ..., C), or one number a sample for two classes."""
+def _num_classes(output: Tensor, targets: Tensor) -> int:
+    """For outputs (m, C, ...), as cross entropy takes them, (m, ..., C), or one number per sample for two classes."""
     if output.shape[1:].numel() == 1:
         return 2
     if output.shape[:1] + output.shape[2:] == targets.shape:
         return output.shape[1]
     if output.shape[:-1] == targets.shape:
         return output.shape[-1]
-    raise UnservedError(
-        f"Random labels need one integer class a sample. Found targets of shape {tuple(targets.shape)} for outputs of "
-        f"shape {tuple(output.shape)}. {remedy}"
+    raise UnmeasurableError(
+        f"Random labels need one integer class per sample. Found targets of shape {tuple(targets.shape)} for outputs "
+        f"of shape {tuple(output.shape)}. {NEEDS_CLASSES}"
     )

@@ -1,4 +1,4 @@
-"""Measurements -> one number. One file a signal (or a close family); its docstring is its card."""
+"""Signals: one file per signal or close family; the docstring of a signal is its card."""
 
 from heldin.signals.alignment import Cosine, InnerProduct, Sign
 from heldin.signals.class_alignment import ClassAlignment
@@ -13,8 +13,8 @@ from heldin.signals.label_wave import LabelWave
 from heldin.signals.noise_scale import NoiseScale
 from heldin.signals.optimization_variance import OptimizationVariance
 from heldin.signals.prediction_variance import PredictionVariance
-from heldin.signals.registry import REGISTRY, as_signal, from_label, labelled, list_signals, register
-from heldin.signals.signal import Memory, RememberingSignal, Signal
+from heldin.signals.registry import REGISTRY, as_signal, from_label, list_signals, register, signals_by_label
+from heldin.signals.signal import Memory, Signal, StatefulSignal
 from heldin.signals.stiffness import Stiffness
 from heldin.signals.susceptibility import Susceptibility
 
@@ -36,15 +36,15 @@ __all__ = [
     "NoiseScale",
     "OptimizationVariance",
     "PredictionVariance",
-    "RememberingSignal",
     "Sign",
     "Signal",
+    "StatefulSignal",
     "Stiffness",
     "Susceptibility",
     "TrainValDisparity",
     "as_signal",
     "from_label",
-    "labelled",
     "list_signals",
     "register",
+    "signals_by_label",
 ]

@@ -7,14 +7,15 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
+from heldin.gradients import Gram
 from heldin.needs import BatchGradients
 from heldin.signals.registry import register
 from heldin.signals.signal import Family, Signal
-from heldin.types import Direction, Gram
+from heldin.types import Direction
 
 
 @dataclass(frozen=True)
-class _Alignment(Signal):
+class _Alignment(Signal[Gram]):
     """A mean over pairs of batches; what differs is of what."""
 
     direction: ClassVar[Direction] = Direction.FALLS
@@ -23,12 +24,10 @@ class _Alignment(Signal):
 
     @property
     def needs(self) -> BatchGradients:
-        """The gradients of the batches' plain losses, with inner products."""
         # PAPER: does not say whether losses were re-scaled here; sign and cosine do not depend on a constant scale.
         return BatchGradients("none", inner=True)
 
     def read(self, gram: Gram) -> float:
-        """The mean over all pairs of batches."""
         values = [self._of_pair(gram, i, j) for i, j in gram.pairs()]
         return math.fsum(values) / len(values)
 

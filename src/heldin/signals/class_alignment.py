@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from heldin.needs import ClassGradients
+from heldin.probing.per_sample import ClassMoments
 from heldin.signals.registry import register
 from heldin.signals.signal import Family, Signal
-from heldin.types import ClassMoments, Direction
+from heldin.types import Direction
 
 
 @register
 @dataclass(frozen=True)
-class ClassAlignment(Signal):
+class ClassAlignment(Signal[tuple[ClassMoments, ...]]):
     """Mean inner product of the gradients of two samples of one class, in units of their mean length.
 
     Formula:
@@ -46,16 +47,13 @@ class ClassAlignment(Signal):
     name: ClassVar[str] = "class_alignment"
     direction: ClassVar[Direction] = Direction.FALLS
     family: ClassVar[Family] = Family.CLASSES
-    cost: ClassVar[str] = "s backward, by sample; 2s backward"
     reference: ClassVar[str] = "Mehta et al. 2021"
 
     @property
     def needs(self) -> ClassGradients:
-        """The gradients of single samples, by class."""
         return ClassGradients()
 
     def read(self, classes: tuple[ClassMoments, ...]) -> float:
-        """Omega_c, averaged over classes."""
         return math.fsum(map(_omega, classes)) / len(classes)
 
 

@@ -7,21 +7,20 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from heldin.needs import SampleGradients
+from heldin.probing.per_sample import Moments
 from heldin.signals.registry import register
 from heldin.signals.signal import Family, Signal
-from heldin.types import Direction, Moments
+from heldin.types import Direction
 
 
 @dataclass(frozen=True)
-class _Coherence(Signal):
+class _Coherence(Signal[tuple[Moments, ...]]):
     """||sum of gradients||^2 against the sum of their ||.||^2; what differs is which way up."""
 
     family: ClassVar[Family] = Family.NOISE_TO_SIGNAL
-    cost: ClassVar[str] = "s backward, by sample"
 
     @property
     def needs(self) -> SampleGradients:
-        """The gradients of single samples."""
         return SampleGradients()
 
 
@@ -58,7 +57,6 @@ class Coherence(_Coherence):
     reference: ClassVar[str] = "Chatterjee, Zielinski 2020"
 
     def read(self, batches: tuple[Moments, ...]) -> float:
-        """The ratio, averaged over batches; NaN where no gradient is left."""
         return math.fsum(_ratio(_sum_sq(batch), batch.norm_sq_sum) for batch in batches) / len(batches)
 
 
@@ -95,7 +93,6 @@ class Diversity(_Coherence):
     reference: ClassVar[str] = "Yin et al. 2018"
 
     def read(self, batches: tuple[Moments, ...]) -> float:
-        """The ratio, averaged over batches; infinite where gradients cancel, NaN where none is left."""
         return math.fsum(_ratio(batch.norm_sq_sum, _sum_sq(batch)) for batch in batches) / len(batches)
 
 

@@ -8,15 +8,16 @@ from typing import ClassVar
 
 from heldin.errors import BatchesError
 from heldin.needs import SampleGradients
+from heldin.probing.per_sample import Moments
 from heldin.rules import Level, Rule
 from heldin.signals.registry import register
 from heldin.signals.signal import Family, Signal
-from heldin.types import Direction, Moments
+from heldin.types import Direction
 
 
 @register
 @dataclass(frozen=True)
-class EvidenceBased(Signal):
+class EvidenceBased(Signal[tuple[Moments, ...]]):
     r"""One minus the mean squared t statistic of the coordinates of the gradient; above 0 there is only noise left.
 
     Formula:
@@ -53,18 +54,15 @@ class EvidenceBased(Signal):
     direction: ClassVar[Direction] = Direction.RISES
     family: ClassVar[Family] = Family.COORDINATES
     rule: ClassVar[Rule] = Level(0.0)
-    cost: ClassVar[str] = "s backward, by sample"
     reference: ClassVar[str] = "Mahsereci et al. 2017"
 
     bias_correct: bool = False
 
     @property
     def needs(self) -> SampleGradients:
-        """The gradients of single samples."""
         return SampleGradients()
 
     def read(self, batches: tuple[Moments, ...]) -> float:
-        """One minus the mean of t^2 over live coordinates, averaged over batches; NaN where no gradient is left."""
         return math.fsum(1.0 - self._correction(batch) * mean_t_sq(batch) for batch in batches) / len(batches)
 
     def _correction(self, batch: Moments) -> float:

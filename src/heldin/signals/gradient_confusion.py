@@ -6,16 +6,17 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from heldin.errors import require_choice
+from heldin.gradients import Gram
 from heldin.needs import BatchGradients
 from heldin.signals.alignment import cosine
 from heldin.signals.registry import register
 from heldin.signals.signal import Family, Signal
-from heldin.types import Direction, Gram
+from heldin.types import Direction
 
 
 @register
 @dataclass(frozen=True)
-class GradientConfusion(Signal):
+class GradientConfusion(Signal[Gram]):
     """The worst disagreement between the gradients of two batches.
 
     Formula:
@@ -56,10 +57,8 @@ class GradientConfusion(Signal):
 
     @property
     def needs(self) -> BatchGradients:
-        """The gradients of the batches' plain losses, with inner products."""
         return BatchGradients("none", inner=True)
 
     def read(self, gram: Gram) -> float:
-        """The least agreement over all pairs of batches, with its sign turned."""
         agreement = [cosine(gram, i, j) if self.of == "cosine" else gram.inner(i, j) for i, j in gram.pairs()]
         return float("nan") if any(value != value for value in agreement) else -min(agreement)

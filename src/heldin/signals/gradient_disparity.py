@@ -8,14 +8,16 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from heldin.errors import require_choice
+from heldin.gradients import Gram
 from heldin.needs import BatchGradients
+from heldin.probing.rescaling import RESCALINGS, Rescale
 from heldin.signals.registry import register
 from heldin.signals.signal import Family, Signal
-from heldin.types import RESCALINGS, Direction, Gram, Rescale
+from heldin.types import Direction
 
 
 @dataclass(frozen=True)
-class _Disparity(Signal):
+class _Disparity(Signal[Gram]):
     """A mean distance between gradients; what differs is between which."""
 
     direction: ClassVar[Direction] = Direction.RISES
@@ -82,11 +84,9 @@ class GradientDisparity(_Disparity):
 
     @property
     def needs(self) -> BatchGradients:
-        """The gradients of the batches."""
         return BatchGradients(self.rescale)
 
     def read(self, gram: Gram) -> float:
-        """The mean distance over all pairs of batches."""
         return self._mean_distance(gram, gram.pairs())
 
 
@@ -123,14 +123,11 @@ class TrainValDisparity(_Disparity):
     """
 
     name: ClassVar[str] = "train_val_disparity"
-    cost: ClassVar[str] = "2s backward"
     reference: ClassVar[str] = "Forouzesh, Thiran 2021"
 
     @property
     def needs(self) -> BatchGradients:
-        """The gradients of both sets of batches."""
         return BatchGradients(self.rescale, against=True)
 
     def read(self, gram: Gram) -> float:
-        """The mean distance over all pairs of one batch from each set."""
         return self._mean_distance(gram, gram.cross_pairs())

@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from heldin.needs import SampleGradients
+from heldin.probing.per_sample import Moments
 from heldin.signals.evidence import mean_t_sq
 from heldin.signals.registry import register
 from heldin.signals.signal import Family, Signal
-from heldin.types import Direction, Moments
+from heldin.types import Direction
 
 
 @register
 @dataclass(frozen=True)
-class GradientSNR(Signal):
+class GradientSNR(Signal[tuple[Moments, ...]]):
     r"""Mean over the coordinates of the gradient of its squared mean over its variance, among samples.
 
     Formula:
@@ -49,18 +50,15 @@ class GradientSNR(Signal):
     name: ClassVar[str] = "gsnr"
     direction: ClassVar[Direction] = Direction.FALLS
     family: ClassVar[Family] = Family.COORDINATES
-    cost: ClassVar[str] = "s backward, by sample"
     reference: ClassVar[str] = "Liu et al. 2020"
 
     ratio_of_sums: bool = False
 
     @property
     def needs(self) -> SampleGradients:
-        """The gradients of single samples."""
         return SampleGradients()
 
     def read(self, batches: tuple[Moments, ...]) -> float:
-        """The ratio, averaged over batches; NaN where no gradient is left."""
         return math.fsum(self._of_batch(batch) for batch in batches) / len(batches)
 
     def _of_batch(self, batch: Moments) -> float:

@@ -7,15 +7,17 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from heldin.errors import require_choice
+from heldin.gradients import Gram
 from heldin.needs import BatchGradients
+from heldin.probing.rescaling import RESCALINGS, Rescale
 from heldin.signals.registry import register
 from heldin.signals.signal import Family, Signal
-from heldin.types import RESCALINGS, Direction, Gram, Rescale
+from heldin.types import Direction
 
 
 @register
 @dataclass(frozen=True)
-class GradientVariance(Signal):
+class GradientVariance(Signal[Gram]):
     """Variance of the gradients of s batches, summed over all coordinates.
 
     Formula (section 6 of the paper):
@@ -56,11 +58,9 @@ class GradientVariance(Signal):
 
     @property
     def needs(self) -> BatchGradients:
-        """The gradients of the batches."""
         return BatchGradients(self.rescale)
 
     def read(self, gram: Gram) -> float:
-        """Half the mean squared distance over all pairs of batches."""
         return variance(gram)
 
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from heldin.errors import require_number
+from heldin.errors import require_number, warn
 from heldin.needs import HeadAlignments
 from heldin.rules import Patience, Rule
 from heldin.signals.registry import register
@@ -21,7 +21,7 @@ SMALLEST_DENOMINATOR = 0.05
 
 @register
 @dataclass(frozen=True)
-class GradientWeightAlignment(Signal):
+class GradientWeightAlignment(Signal[Tensor]):
     """Mean cosine between samples' negative gradients and the weights of the head, over how heavy its tails are.
 
     Formula:
@@ -58,7 +58,6 @@ class GradientWeightAlignment(Signal):
     direction: ClassVar[Direction] = Direction.FALLS
     family: ClassVar[Family] = Family.WEIGHTS
     rule: ClassVar[Rule] = Patience(10)
-    cost: ClassVar[str] = "s forward"
     reference: ClassVar[str] = "Hölzl, Rueckert, Kaissis 2025"
 
     head: str | None = None
@@ -69,29 +68,18 @@ class GradientWeightAlignment(Signal):
 
     @property
     def needs(self) -> HeadAlignments:
-        """The alignment of each sample."""
         return HeadAlignments(self.head)
 
     def read(self, gamma: Tensor) -> float:
-        """The mean over the guarded denominator."""
         mean = float(gamma.double().mean())
         if not math.isfinite(mean):
             return math.nan
         kurtosis = _excess_kurtosis(gamma.double())
-        return mean / (kurtosis + self.beta) if kurtosis is not None and self._divides(kurtosis) else mean
-
-    def caveat(self, gamma: Tensor) -> str | None:
-        """Why the mean was not divided, where it was not."""
-        if not gamma.isfinite().all():
-            return None
-        kurtosis = _excess_kurtosis(gamma.double())
-        if kurtosis is not None and self._divides(kurtosis):
-            return None
+        if kurtosis is not None and kurtosis + self.beta >= SMALLEST_DENOMINATOR:
+            return mean / (kurtosis + self.beta)
         found = "alignments are all equal" if kurtosis is None else f"excess kurtosis is near or below -{self.beta:g}"
-        return f"GWA is the mean alignment, not divided: the {found}."
-
-    def _divides(self, kurtosis: float) -> bool:
-        return kurtosis + self.beta >= SMALLEST_DENOMINATOR
+        warn(f"GWA is the mean alignment, not divided: the {found}.")
+        return mean
 
 
 def _excess_kurtosis(values: Tensor) -> float | None:

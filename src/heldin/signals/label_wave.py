@@ -13,13 +13,13 @@ from heldin.errors import ArgumentError
 from heldin.needs import Outputs
 from heldin.rules import FirstMinimum, Rule
 from heldin.signals.registry import register
-from heldin.signals.signal import Family, Memory, RememberingSignal
+from heldin.signals.signal import Family, Memory, StatefulSignal
 from heldin.types import Direction
 
 
 @register
 @dataclass(frozen=True)
-class LabelWave(RememberingSignal):
+class LabelWave(StatefulSignal[Tensor]):
     """Number of training samples whose predicted class is not the one of the reading before.
 
     Formula:
@@ -38,8 +38,8 @@ class LabelWave(RememberingSignal):
     Example:
         >>> import torch
         >>> from heldin.signals.label_wave import LabelWave
-        >>> memory, first = LabelWave().recall({}, torch.eye(3))
-        >>> memory, second = LabelWave().recall(memory, torch.eye(3)[[0, 2, 1]])
+        >>> memory, first = LabelWave().step({}, torch.eye(3))
+        >>> memory, second = LabelWave().step(memory, torch.eye(3)[[0, 2, 1]])
         >>> first, second
         (None, 2.0)
     """
@@ -48,16 +48,13 @@ class LabelWave(RememberingSignal):
     direction: ClassVar[Direction] = Direction.RISES
     family: ClassVar[Family] = Family.FUNCTION
     rule: ClassVar[Rule] = FirstMinimum(window=3, patience=5)
-    cost: ClassVar[str] = "forward over the data"
     reference: ClassVar[str] = "Yuan, Feng, Liu 2024"
 
     @property
     def needs(self) -> Outputs:
-        """The outputs of all samples."""
         return Outputs()
 
-    def recall(self, memory: Memory, outputs: Tensor) -> tuple[Memory, float | None]:
-        """The predictions, and how many of them are new; outputs that are NaN predict nothing."""
+    def step(self, memory: Memory, outputs: Tensor) -> tuple[Memory, float | None]:
         if torch.isnan(outputs).any():
             return dict(memory), math.nan
         now = _predictions(outputs)

@@ -6,16 +6,17 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+from heldin.gradients import Gram
 from heldin.needs import BatchGradients
 from heldin.signals.gradient_variance import variance
 from heldin.signals.registry import register
 from heldin.signals.signal import Family, Signal
-from heldin.types import Direction, Gram
+from heldin.types import Direction
 
 
 @register
 @dataclass(frozen=True)
-class NoiseScale(Signal):
+class NoiseScale(Signal[Gram]):
     """The batch size at which the noise of a batch gradient equals the gradient itself.
 
     Formula:
@@ -54,11 +55,9 @@ class NoiseScale(Signal):
 
     @property
     def needs(self) -> BatchGradients:
-        """The gradients of the batches' plain losses, with inner products."""
         return BatchGradients("none", inner=True)
 
     def read(self, gram: Gram) -> float:
-        """Variance over squared norm, times the mean number of samples in a batch."""
         size = math.fsum(gram.num_samples[: gram.split]) / gram.split if gram.num_samples else 1.0
         inner = [gram.inner(i, j) for i, j in gram.pairs()]
         signal_sq = math.fsum(inner) / len(inner)

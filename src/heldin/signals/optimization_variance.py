@@ -19,7 +19,7 @@ from heldin.types import Direction
 
 @register
 @dataclass(frozen=True)
-class OptimizationVariance(Signal):
+class OptimizationVariance(Signal[Tensor]):
     """Variance of the model's outputs over one step on each of s batches, relative to their mean square.
 
     Formula:
@@ -53,7 +53,6 @@ class OptimizationVariance(Signal):
     direction: ClassVar[Direction] = Direction.RISES
     family: ClassVar[Family] = Family.FUNCTION
     rule: ClassVar[Rule] = Smoothed(Patience(10), window=10)
-    cost: ClassVar[str] = "s backward, s forward over num_inputs"
     reference: ClassVar[str] = "Zhang, Wu, Xiong, Dai 2021"
 
     num_inputs: int = 1000
@@ -63,11 +62,9 @@ class OptimizationVariance(Signal):
 
     @property
     def needs(self) -> SteppedOutputs:
-        """The outputs after a step on each batch."""
         return SteppedOutputs(self.num_inputs)
 
     def read(self, outputs: Tensor) -> float:
-        """The mean over inputs of the relative variance; NaN where outputs are not finite, or all zero."""
         if len(outputs) < 2:
             raise BatchesError(
                 f"Optimization variance needs steps on at least 2 batches. Found {len(outputs)}. Give more batches."

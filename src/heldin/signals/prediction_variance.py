@@ -13,13 +13,13 @@ from heldin.errors import ArgumentError, require_integer
 from heldin.needs import Outputs
 from heldin.rules import Patience, Rule
 from heldin.signals.registry import register
-from heldin.signals.signal import Family, Memory, RememberingSignal
+from heldin.signals.signal import Family, Memory, StatefulSignal
 from heldin.types import Direction
 
 
 @register
 @dataclass(frozen=True)
-class PredictionVariance(RememberingSignal):
+class PredictionVariance(StatefulSignal[Tensor]):
     """Mean squared distance of a sample's outputs to their mean over the last readings. It serves regression too.
 
     Formula:
@@ -44,8 +44,8 @@ class PredictionVariance(RememberingSignal):
         >>> import torch
         >>> from heldin.signals.prediction_variance import PredictionVariance
         >>> signal = PredictionVariance(window=2)
-        >>> memory, first = signal.recall({}, torch.tensor([[1.0], [2.0]]))
-        >>> memory, second = signal.recall(memory, torch.tensor([[3.0], [2.0]]))
+        >>> memory, first = signal.step({}, torch.tensor([[1.0], [2.0]]))
+        >>> memory, second = signal.step(memory, torch.tensor([[3.0], [2.0]]))
         >>> first, second
         (None, 0.5)
     """
@@ -54,7 +54,6 @@ class PredictionVariance(RememberingSignal):
     direction: ClassVar[Direction] = Direction.RISES
     family: ClassVar[Family] = Family.FUNCTION
     rule: ClassVar[Rule] = Patience(10)
-    cost: ClassVar[str] = "forward over num_samples"
     reference: ClassVar[str] = "Wang, Li, Zhuang, Chen, Liang, Sun 2021"
 
     window: int = 10
@@ -66,11 +65,9 @@ class PredictionVariance(RememberingSignal):
 
     @property
     def needs(self) -> Outputs:
-        """The outputs of the first samples."""
         return Outputs(self.num_samples)
 
-    def recall(self, memory: Memory, outputs: Tensor) -> tuple[Memory, float | None]:
-        """The outputs of the window, and their variance; outputs that are not finite are not kept and give NaN."""
+    def step(self, memory: Memory, outputs: Tensor) -> tuple[Memory, float | None]:
         if not torch.isfinite(outputs).all():
             return dict(memory), math.nan
         newest = outputs.detach().cpu().unsqueeze(0)  # (1, n, ...)

@@ -1,28 +1,28 @@
-"""Signals by name."""
+"""Signals by name and label."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, TypeVar
 
 from heldin.errors import ArgumentError, near_match
 from heldin.signals.signal import Family, Signal
 
-REGISTRY: dict[str, type[Signal]] = {}
+REGISTRY: dict[str, type[Signal[Any]]] = {}
 
-AnySignal = TypeVar("AnySignal", bound=type[Signal])
+SignalType = TypeVar("SignalType", bound=type[Signal[Any]])
 
 
-def register(signal: AnySignal) -> AnySignal:
-    """Make a signal known by its name."""
+def register(signal: SignalType) -> SignalType:
+    """Add a signal to the registry, under its name."""
     REGISTRY[signal.name] = signal
     return signal
 
 
-def as_signal(signal: Any) -> Signal:
-    """The signal itself, or the one of that label: a name, with options in brackets where they are not the default."""
+def as_signal(signal: object) -> Signal[Any]:
+    """Return the signal itself, or the one with that label: a name, with options in brackets."""
     if isinstance(signal, Signal):
         return signal
     if isinstance(signal, type) and issubclass(signal, Signal):
@@ -32,17 +32,17 @@ def as_signal(signal: Any) -> Signal:
     if callable(signal):
         raise ArgumentError(
             f"A signal should be an object or a name. Found the function {getattr(signal, '__name__', signal)!r}. "
-            'Make it one: @heldin.signal("its_name") above it.'
+            'Decorate it: @heldin.signal("its_name").'
         )
     if signal == "all":
         raise ArgumentError(
-            "'all' stands for every signal in heldin.measure(..., signals=\"all\") alone. Name those to watch."
+            "'all' can be used only in heldin.measure(..., signals=\"all\"). Name the signals to measure."
         )
-    return from_label(signal)
+    return from_label(signal)  # type: ignore[arg-type]
 
 
-def from_label(label: str) -> Signal:
-    """The signal whose `label` this is: `"cosine"`, or `"gradient_disparity[rescale=none,normalize=True]"`."""
+def from_label(label: str) -> Signal[Any]:
+    """Return the signal with this label: `"cosine"`, or `"gradient_disparity[rescale=none,normalize=True]"`."""
     name, bracket, options = label.partition("[") if isinstance(label, str) else (label, "", "")
     if name not in REGISTRY:
         raise ArgumentError(
@@ -64,8 +64,8 @@ def from_label(label: str) -> Signal:
     return kind(**{option: _value(label, option, text, known[option]) for option, text in given.items()})
 
 
-def _value(label: str, option: str, text: str, default: Any) -> Any:
-    """The text of an option as what its default is: a truth value, a number, or a word."""
+def _value(label: str, option: str, text: str, default: object) -> object:
+    """Convert the text of an option to the type of its default: a bool, a number, or a string."""
     if isinstance(default, bool):
         if text.lower() not in ("true", "false"):
             raise ArgumentError(f"The option {option!r} should be True or False. Found {text!r} in {label!r}.")
@@ -78,8 +78,10 @@ def _value(label: str, option: str, text: str, default: Any) -> Any:
     return None if text == "None" and default is None else text.strip("'\"")
 
 
-def labelled(signals: Any) -> dict[str, Signal]:
-    """Signals by the name their results carry: the plain one where it is unique, else with the options in it."""
+def signals_by_label(signals: Any) -> dict[str, Signal[Any]]:
+    """Return the signals by their key in results: the name if it is unique, else the label with options."""
+    if isinstance(signals, Mapping):
+        return {label: as_signal(signal) for label, signal in signals.items()}
     single = isinstance(signals, (str, Signal, type)) or callable(signals) or signals is None
     known = [as_signal(signal) for signal in ([signals] if single else list(signals))]
     if not known:
@@ -94,7 +96,7 @@ def labelled(signals: Any) -> dict[str, Signal]:
 
 @dataclass(frozen=True)
 class SignalTable:
-    """The signals there are, a row each; printed, it is a table."""
+    """All signals, one row per signal; printed as a table."""
 
     rows: tuple[dict[str, str], ...]
 
@@ -113,9 +115,9 @@ class SignalTable:
 
 
 def list_signals() -> SignalTable:
-    """All signals there are: name, what each needs, its cost in passes, direction, its authors' rule, reference.
+    """Return a table of all signals: name, need, cost for 5 batches of 128 samples, direction, rule, reference.
 
-    Signals of one family tell much the same, and stand together.
+    Signals of one family measure nearly the same and are listed together.
 
     Example:
         >>> import heldin
@@ -127,16 +129,17 @@ def list_signals() -> SignalTable:
 
 
 def names() -> list[str]:
-    """The names of all signals, those of one family together."""
+    """The names of all signals, grouped by family."""
     families = list(Family)
     return sorted(REGISTRY, key=lambda name: (families.index(REGISTRY[name].family), name))
 
 
-def _row(kind: type[Signal]) -> dict[str, str]:
+def _row(kind: type[Signal[Any]]) -> dict[str, str]:
+    need = kind().needs
     return {
         "name": kind.name,
-        "needs": type(kind().needs).__name__,
-        "cost": kind.cost,
+        "needs": type(need).__name__,
+        "cost": "forward over the data" if need.uses_outputs else str(need.cost(5, 128)),
         "direction": kind.direction.value,
         "rule": _short(kind.rule),
         "family": kind.family.value,

@@ -1,4 +1,4 @@
-"""What every signal is: it says what it needs, and makes one number of what was found."""
+"""Signals: each names its need and computes one number from it."""
 
 from __future__ import annotations
 
@@ -7,66 +7,62 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from enum import Enum
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from heldin.errors import ArgumentError, require_choice
 from heldin.needs import BatchGradients, Need
 from heldin.rules import NthRise, Rule, as_rule
 from heldin.types import Direction
 
+Payload = TypeVar("Payload")
+
 Memory: TypeAlias = dict[str, Any]
-"""What a signal carries from one reading to the next: plain values and tensors, for `weights_only=True`."""
+"""What a signal keeps from one reading to the next: plain values and tensors, for `weights_only=True`."""
 
 
 class Family(str, Enum):
-    """What a signal is at bottom. Those of one family tell much the same: they are no independent witnesses."""
+    """What a signal measures. Signals of one family are not independent evidence."""
 
-    NOISE = "noise of the gradient"
-    NOISE_TO_SIGNAL = "noise against signal"
-    COORDINATES = "noise against signal, by coordinate"
+    NOISE = "gradient noise"
+    NOISE_TO_SIGNAL = "noise to signal"
+    COORDINATES = "noise to signal, per coordinate"
     ANGLES = "angles between gradients"
     CLASSES = "alignment within a class"
-    FUNCTION = "what the network says"
+    FUNCTION = "change of predictions"
     WEIGHTS = "gradient against weights"
-    OWN = "one's own"
+    USER = "user-defined"
 
 
 @dataclass(frozen=True)
-class Signal(ABC):
-    """What was found -> one number. Subclasses are frozen dataclasses; their fields are their options.
+class Signal(ABC, Generic[Payload]):
+    """Computes one number from the payload of its need. Subclasses are frozen dataclasses; fields are options.
 
     Attributes:
-        name: what it is called in results.
+        name: its name in results.
         direction: where it goes when the network begins to memorise.
-        family: what it is at bottom, and which others say much the same.
-        rule: the stopping rule its authors use; where they have none, the paper's 5th rise (or fall).
-        cost: forward and backward passes of one reading, s being the number of batches.
+        family: what it measures.
+        rule: the stopping rule of its authors; if they have none, the paper's 5th rise (or fall).
         reference: where it comes from.
     """
 
     name: ClassVar[str]
     direction: ClassVar[Direction]
-    family: ClassVar[Family] = Family.OWN
+    family: ClassVar[Family] = Family.USER
     rule: ClassVar[Rule] = NthRise(5)
-    cost: ClassVar[str] = "s backward"
     reference: ClassVar[str] = ""
 
     @property
     @abstractmethod
-    def needs(self) -> Need:
-        """What it asks of a probe."""
+    def needs(self) -> Need[Payload]:
+        """What is computed for it."""
 
     @abstractmethod
-    def read(self, found: Any) -> float:
-        """The number, from what was asked for."""
-
-    def caveat(self, found: Any) -> str | None:
-        """What should be said of that number, once: that it is not what the formula says, and why. None: nothing."""
-        return None
+    def read(self, payload: Payload) -> float:
+        """Return the number."""
 
     @property
     def label(self) -> str:
-        """The name with the options that are not the default ones."""
+        """The name, with the options that differ from the defaults."""
         options = [
             f"{field.name}={getattr(self, field.name)}"
             for field in fields(self)
@@ -76,19 +72,18 @@ class Signal(ABC):
 
 
 @dataclass(frozen=True)
-class RememberingSignal(Signal):
-    """A signal that compares what was found with what was found before. It stays pure: its memory is handed in."""
+class StatefulSignal(Signal[Payload]):
+    """A signal that compares the payload with earlier ones. It stays pure: its memory is passed in and returned."""
 
     @abstractmethod
-    def recall(self, memory: Memory, found: Any) -> tuple[Memory, float | None]:
-        """The memory after this reading, and the number; None while there is nothing yet to compare with.
+    def step(self, memory: Memory, payload: Payload) -> tuple[Memory, float | None]:
+        """Return the memory after this reading, and the number; None while there is nothing to compare with.
 
-        `memory` is what the reading before returned, {} at the first one.
+        `memory` is what the previous reading returned, {} at the first one.
         """
 
-    def read(self, found: Any) -> float:
-        """The number of a first reading: NaN where there is nothing yet to compare with."""
-        _, value = self.recall({}, found)
+    def read(self, payload: Payload) -> float:
+        _, value = self.step({}, payload)
         return math.nan if value is None else value
 
 
@@ -96,17 +91,17 @@ def signal(
     name: str,
     *,
     direction: Direction | str = Direction.RISES,
-    needs: Need | None = None,
+    needs: Need[Any] | None = None,
     rule: Rule | str | None = None,
-) -> Callable[[Callable[[Any], float]], Signal]:
-    """Make a signal of a function: it is given what `needs` names, and returns one number.
+) -> Callable[[Callable[[Any], float]], Signal[Any]]:
+    """Turn a function into a signal: it receives the payload of `needs` and returns one number.
 
     Args:
-        name: what the signal is called in results.
+        name: the name of the signal in results.
         direction: where it goes when the network begins to memorise, `"rises"` or `"falls"`.
-        needs: what the function is given; by default the Gram matrix of the batch gradients, re-scaled as the paper
-            does. `heldin.needs` lists what there is.
-        rule: when to stop by it; by default at the 5th rise (or fall).
+        needs: what the function receives; by default the Gram matrix of the batch gradients, re-scaled as in the
+            paper. `heldin.needs` lists all needs.
+        rule: when to stop; by default at the 5th rise (or fall).
 
     Example:
         >>> import torch
@@ -128,9 +123,9 @@ def signal(
     if not isinstance(need, Need):
         raise ArgumentError(f"Parameter `needs` should be one of those in heldin.needs. Found {needs!r}.")
 
-    def made(function: Callable[[Any], float]) -> Signal:
-        def read(self: Signal, found: Any) -> float:
-            value = function(found)
+    def decorate(function: Callable[[Any], float]) -> Signal[Any]:
+        def read(self: Signal[Any], payload: object) -> float:
+            value = function(payload)
             try:
                 return float(value)
             except (TypeError, ValueError, RuntimeError) as error:
@@ -146,4 +141,4 @@ def signal(
         }
         return type(function.__name__, (Signal,), body)()  # type: ignore[no-any-return]
 
-    return made
+    return decorate

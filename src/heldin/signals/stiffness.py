@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from heldin.needs import ClassGradients
+from heldin.probing.per_sample import ClassMoments
 from heldin.signals.registry import register
 from heldin.signals.signal import Family, Signal
-from heldin.types import ClassMoments, Direction
+from heldin.types import Direction
 
 
 @register
 @dataclass(frozen=True)
-class Stiffness(Signal):
+class Stiffness(Signal[tuple[ClassMoments, ...]]):
     """Mean cosine of the gradients of two samples of one class: whether a step on one helps the other.
 
     Formula:
@@ -46,16 +47,13 @@ class Stiffness(Signal):
     name: ClassVar[str] = "stiffness"
     direction: ClassVar[Direction] = Direction.FALLS
     family: ClassVar[Family] = Family.CLASSES
-    cost: ClassVar[str] = "s backward, by sample; 2s backward"
     reference: ClassVar[str] = "Fort et al. 2019"
 
     @property
     def needs(self) -> ClassGradients:
-        """The gradients of single samples, by class."""
         return ClassGradients()
 
     def read(self, classes: tuple[ClassMoments, ...]) -> float:
-        """The mean cosine, averaged over classes; NaN where no class has two gradients left."""
         cosines = [_cosine(found) for found in classes if found.num_units >= 2]
         return math.fsum(cosines) / len(cosines) if cosines else math.nan
 

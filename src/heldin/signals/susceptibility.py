@@ -8,13 +8,13 @@ from typing import ClassVar
 
 from heldin.needs import RandomLabelStep
 from heldin.signals.registry import register
-from heldin.signals.signal import Family, Memory, RememberingSignal
+from heldin.signals.signal import Family, Memory, StatefulSignal
 from heldin.types import Direction
 
 
 @register
 @dataclass(frozen=True)
-class Susceptibility(RememberingSignal):
+class Susceptibility(StatefulSignal[tuple[float, float]]):
     """Mean, over the readings so far, of how much one step on a randomly labelled batch lowers its loss.
 
     Formula:
@@ -33,8 +33,8 @@ class Susceptibility(RememberingSignal):
 
     Example:
         >>> from heldin.signals.susceptibility import Susceptibility
-        >>> memory, first = Susceptibility().recall({}, (2.0, 1.5))
-        >>> memory, second = Susceptibility().recall(memory, (2.0, 1.0))
+        >>> memory, first = Susceptibility().step({}, (2.0, 1.5))
+        >>> memory, second = Susceptibility().step(memory, (2.0, 1.0))
         >>> first, second
         (0.5, 0.75)
     """
@@ -42,16 +42,13 @@ class Susceptibility(RememberingSignal):
     name: ClassVar[str] = "susceptibility"
     direction: ClassVar[Direction] = Direction.RISES
     family: ClassVar[Family] = Family.FUNCTION
-    cost: ClassVar[str] = "1 backward, 2 forward"
     reference: ClassVar[str] = "Forouzesh, Sedghi, Thiran 2023"
 
     @property
     def needs(self) -> RandomLabelStep:
-        """A batch's losses under random labels, before and after a step."""
         return RandomLabelStep()
 
-    def recall(self, memory: Memory, losses: tuple[float, float]) -> tuple[Memory, float | None]:
-        """The mean so far; a drop that is not finite is no part of it and gives NaN."""
+    def step(self, memory: Memory, losses: tuple[float, float]) -> tuple[Memory, float | None]:
         before, after = losses
         drop = before - after
         if not math.isfinite(drop):

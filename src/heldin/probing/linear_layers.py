@@ -1,18 +1,18 @@
-"""Linear layers, whose gradients for single samples have a closed form.
+"""Per-sample gradients of linear layers in closed form.
 
 With inputs a_i and output gradients delta_i, sample i's gradient of the weight is the outer product delta_i a_i^T and
 that of the bias is delta_i. Both factors come from one ordinary forward pass and a backward pass that stops at the
-layers' outputs: autograd forms no gradient of a weight, and nobody forms one a sample.
+layers' outputs, so no gradient of a weight is formed.
 
 This holds for a layer that is called once, whose parameters are used nowhere else, and whose rows are the samples. All
-three are looked up, not assumed; a layer for which one fails is left to the general way.
+three conditions are verified on the model; other layers use the general method in `per_sample`.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -21,22 +21,22 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
 
-from heldin.probing.backward import derivatives
+from heldin.probing.probe import derivatives
 
 
 @dataclass(frozen=True)
 class Factors:
-    """The two factors of a linear layer's gradients, for n samples of T positions each (tokens; else 1)."""
+    """The two factors of a linear layer's gradients, for n samples of T positions each (T > 1 for tokens)."""
 
     module: nn.Linear
-    weight: nn.Parameter | None  # (o, i); None where it is frozen
-    bias: nn.Parameter | None  # (o,); None where there is none, or it is frozen
+    weight: nn.Parameter | None  # (o, i); None if frozen
+    bias: nn.Parameter | None  # (o,); None if absent or frozen
     inputs: Tensor  # (n, T, i)
     deltas: Tensor  # (n, T, o)
 
     @property
     def parameters(self) -> list[nn.Parameter]:
-        """Those of the layer that are trained."""
+        """The trained parameters of the layer."""
         return [parameter for parameter in (self.weight, self.bias) if parameter is not None]
 
 
@@ -51,34 +51,31 @@ Calls = dict[nn.Linear, list[_Call | None]]
 
 
 @contextmanager
-def recorded(model: nn.Module) -> Iterator[Calls]:
-    """What the linear layers of `model` are called with inside."""
+def record_linear_calls(model: nn.Module) -> Iterator[Calls]:
+    """Record the inputs and outputs of the linear layers of `model` inside this context."""
     calls: Calls = {module: [] for module in model.modules() if _is_plain(module)}  # type: ignore[misc]
 
     def record(module: Any, args: tuple[Any, ...], output: Any) -> None:
         usable = len(args) == 1 and isinstance(output, Tensor) and output.requires_grad and not args[0].is_inference()
-        # The edge, not the output: an activation that works in place makes the output another tensor.
+        # The edge, not the output: an in-place activation turns the output into another tensor.
         calls[module].append(_Call(args[0], args[0]._version, get_gradient_edge(output)) if usable else None)
 
     with ExitStack() as undo:
         for module in calls:
-            # First in the row: the hooks of others may return another output.
+            # Before other hooks, which may return another output.
             undo.callback(module.register_forward_hook(record, prepend=True).remove)
         yield calls
 
 
-def factors(
+def linear_factors(
     losses: Tensor,
     calls: Calls,
     *,
     trusted: Collection[nn.Linear] | None,
-    weights: Tensor | None = None,
-    keep_graph: bool = False,
 ) -> list[Factors]:
-    """The factors of the layers for which the closed form holds. Frees the graph of `losses`, unless told not to.
+    """Return the factors of the layers for which the closed form holds. Frees the graph of `losses`.
 
-    That their rows are the samples is known of `trusted` layers, and no others are taken; where it is None, a second
-    backward pass finds out. Each loss is multiplied by its weight, where there are any.
+    Only `trusted` layers are used, whose rows are known to be the samples; if None, a second backward pass verifies it.
     """
     uses = _uses(losses)
     layers = [
@@ -87,7 +84,7 @@ def factors(
         if (trusted is None or module in trusted)
         and call is not None
         and not others
-        and call.inputs._version == call.version  # what comes later may work in place
+        and call.inputs._version == call.version  # later layers may work in place
         and call.inputs.ndim >= 2
         and call.inputs.shape[0] == losses.numel()
         and all(uses[get_gradient_edge(parameter).node] == 1 for parameter in _trained(module))
@@ -95,15 +92,16 @@ def factors(
     if not layers:
         return []
     edges = [call.output for _, call in layers]
-    weights = torch.ones_like(losses) if weights is None else weights.to(losses)
-    deltas: Sequence[Any] = derivatives(losses, edges, weights, keep_graph=keep_graph or trusted is None)
-    keep = [delta is not None for delta in deltas]
+    deltas = derivatives(losses, edges, torch.ones_like(losses), keep_graph=trusted is None)
+    verified = [True] * len(layers)
     if trusted is None:
-        by = _powers_of_two(losses)
-        scaled: Sequence[Any] = derivatives(losses, edges, by * weights, keep_graph=keep_graph)
-        keep = [kept and _scales(a, b, by) for kept, a, b in zip(keep, deltas, scaled, strict=True)]
+        factor = _powers_of_two(losses)
+        scaled = derivatives(losses, edges, factor)
+        verified = [_rows_are_samples(*pair, factor) for pair in zip(deltas, scaled, strict=True)]
     return [
-        _of_layer(module, call, delta) for (module, call), delta, kept in zip(layers, deltas, keep, strict=True) if kept
+        _factors_of(module, call, delta)
+        for (module, call), delta, is_known in zip(layers, deltas, verified, strict=True)
+        if delta is not None and is_known
     ]
 
 
@@ -114,12 +112,12 @@ def chunked_weight_gradients(layer: Factors, size: int) -> Iterator[Tensor]:
 
 
 def _is_plain(module: nn.Module) -> bool:
-    """A linear layer that computes what `nn.Linear` does, from parameters of its own; some of them trained."""
+    """True for a linear layer that computes what `nn.Linear` does, with trained parameters."""
     return (
         isinstance(module, nn.Linear)
         and type(module).forward is nn.Linear.forward
         and "forward" not in vars(module)
-        and "weight" in module._parameters  # pruned, parametrised or normalised weights are computed ones
+        and "weight" in module._parameters  # not pruned, parametrised or normalised
         and "bias" in module._parameters
         and bool(_trained(module))
         and not any(parameter.is_complex() for parameter in _trained(module))
@@ -131,9 +129,9 @@ def _trained(module: nn.Module) -> list[nn.Parameter]:
 
 
 def _uses(losses: Tensor) -> Counter[Node]:
-    """How often each node of the graph of `losses` is used by others."""
+    """How often each node of the graph of `losses` is used by other nodes."""
     uses: Counter[Node] = Counter()
-    assert losses.grad_fn is not None  # `Probe.losses` refuses losses that are on no graph
+    assert losses.grad_fn is not None  # `Probe.losses` refuses losses without a graph
     stack, seen = [losses.grad_fn], {losses.grad_fn}
     while stack:
         for node, _ in stack.pop().next_functions:
@@ -146,22 +144,24 @@ def _uses(losses: Tensor) -> Counter[Node]:
 
 
 def _powers_of_two(losses: Tensor) -> Tensor:
-    """1, 2, 4 or 8 for each sample: multiplying by them rounds nothing, also where gradients are all but zero."""
+    """1, 2, 4 or 8 for each sample: multiplying by a power of two does not round."""
     generator = torch.Generator().manual_seed(0)
     exponents = torch.randint(4, losses.shape, generator=generator, device="cpu")
     exponents[0], exponents[-1] = 0, 3  # not all the same
     return (2.0**exponents).to(losses)
 
 
-def _scales(deltas: Tensor, scaled: Tensor, by: Tensor) -> bool:
-    """Whether the loss of sample i, multiplied by a number, multiplies row i by it and no other row by anything."""
-    expected = deltas.flatten(1) * by[:, None].to(deltas)
+def _rows_are_samples(deltas: Tensor | None, scaled: Tensor | None, factor: Tensor) -> bool:
+    """True if multiplying the loss of sample i by a number multiplies row i, and no other row, by that number."""
+    if deltas is None or scaled is None:
+        return False
+    expected = deltas.flatten(1) * factor[:, None].to(deltas)
     difference = scaled.flatten(1) - expected
     tolerance = math.sqrt(torch.finfo(expected.dtype).eps)
     return bool((difference.norm(dim=1) <= tolerance * expected.norm(dim=1)).all())
 
 
-def _of_layer(module: nn.Linear, call: _Call, delta: Tensor) -> Factors:
+def _factors_of(module: nn.Linear, call: _Call, delta: Tensor) -> Factors:
     weight, bias = module._parameters["weight"], module._parameters["bias"]
     dtype = torch.promote_types(call.inputs.dtype, delta.dtype)  # autocast may have lowered one of them
     return Factors(

@@ -1,0 +1,223 @@
+"""Gradients of several batches, and their Gram matrix.
+
+Distances between gradients are small compared with the gradients themselves. So the first gradient is subtracted from
+all others before any product is formed: distances do not change, and no digits cancel. Products are summed over short
+slices in the precision of the gradients and from there in double precision; identical gradients have distance exactly 0.
+If the first gradient lies far from others that are close together, everything is computed in double precision. A Gram
+matrix is a sum over parameters: it is streamed through one buffer, and gradients are never concatenated.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations
+
+import torch
+from torch import Tensor
+
+SLICE = 2**11  # products summed in the precision of the gradients: relative error 6e-8, by measurement
+CHUNK = 2**18  # columns of the buffer, a whole number of slices: 4 MB for s = 5
+SAFE = (1e-28, 1e30)  # squared norms for which no product leaves the range of single precision
+CLOSE = 1e-4  # relative to the squared norms: a smaller squared distance has lost digits in single precision
+
+Row = tuple[Tensor | None, ...]  # the gradient of one batch, one tensor per parameter
+Column = tuple[Tensor | None, ...]  # the gradients of all batches for one parameter
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """The gradients of s batches at the same weights, one row per batch.
+
+    `rows[j][k]` is the gradient of batch j for parameter k as autograd returned it: None if the parameter takes no
+    part, real and imaginary parts if it is complex. Each row is to be multiplied by its entry of `scales`; `matrix()`
+    does so.
+    """
+
+    rows: tuple[Row, ...]  # s x number of parameter tensors
+    scales: tuple[float, ...]  # (s,)
+    sizes: tuple[int, ...]  # number of values in each parameter tensor; their sum is d
+    split: int  # rows before it belong to the first set of batches, the rest to the second
+    num_samples: tuple[int, ...] = ()  # (s,): samples per batch; empty if unknown
+
+    @property
+    def num_batches(self) -> int:
+        """The number of rows, s."""
+        return len(self.rows)
+
+    @property
+    def num_parameters(self) -> int:
+        """The length of a row, d."""
+        return sum(self.sizes)
+
+    def first_set(self) -> Gradients:
+        """The rows of the first set of batches."""
+        end = self.split
+        return Gradients(self.rows[:end], self.scales[:end], self.sizes, end, self.num_samples[:end])
+
+    def matrix(self) -> Tensor:
+        """All gradients as one tensor (s, d), in double precision on the CPU."""
+        matrix = torch.zeros(self.num_batches, self.num_parameters, dtype=torch.float64, device="cpu")
+        for target, row, scale in zip(matrix, self.rows, self.scales, strict=True):
+            for part, values in zip(row, target.split(self.sizes), strict=True):
+                if part is not None:
+                    values.copy_(part.detach().reshape(-1)).mul_(scale)
+        return matrix
+
+    @torch.no_grad()
+    def gram(self, *, inner: bool = False) -> Gram:
+        """Return the Gram matrix; inner products can be read from it only with `inner=True`.
+
+        Cost: one read of the s x d values. Memory: one buffer of s x 262,144 values.
+        """
+        rows = self.num_batches if inner else self.num_batches - 1
+        total = torch.zeros(rows, rows, dtype=torch.float64, device="cpu")
+        for (device, dtype), columns in _group_by_device(self.rows).items():
+            with torch.autocast(device.type, enabled=False):
+                total += _products(columns, self.scales, inner, dtype, device)
+        differences = total[1:, 1:] if inner else total
+        return Gram(
+            differences=((0.0,) * self.num_batches, *((0.0, *row) for row in differences.tolist())),
+            with_first=(0.0, *total[0, 1:].tolist()) if inner else None,
+            first_sq=float(total[0, 0]) if inner else None,
+            num_parameters=self.num_parameters,
+            split=self.split,
+            num_samples=self.num_samples,
+        )
+
+
+@dataclass(frozen=True)
+class Gram:
+    """Inner products of s gradients g_0, g_1, ..., stored so that distances keep their precision.
+
+    With h_i = g_i - g_0, distances are computed from the products of the h_i, in which the common part of all gradients
+    is already gone; inner products are computed from all three parts.
+    """
+
+    differences: tuple[tuple[float, ...], ...]  # (s, s): <h_i, h_j>
+    with_first: tuple[float, ...] | None  # (s,): <g_0, h_i>; None if only distances were requested
+    first_sq: float | None  # ||g_0||^2
+    num_parameters: int  # d
+    split: int  # rows before it belong to the first set of batches
+    num_samples: tuple[int, ...] = ()  # (s,): samples per batch
+
+    @property
+    def num_batches(self) -> int:
+        """The number of gradients, s."""
+        return len(self.differences)
+
+    def distance_sq(self, i: int, j: int) -> float:
+        """||g_i - g_j||^2, at least 0."""
+        squared = self.differences[i][i] + self.differences[j][j] - 2.0 * self.differences[i][j]
+        return 0.0 if squared < 0.0 else squared
+
+    def distance(self, i: int, j: int) -> float:
+        """||g_i - g_j||."""
+        return math.sqrt(self.distance_sq(i, j))
+
+    def inner(self, i: int, j: int) -> float:
+        """<g_i, g_j>."""
+        if self.with_first is None or self.first_sq is None:
+            raise ValueError(
+                "This Gram matrix holds distances only. Request inner products with needs.BatchGradients(inner=True)."
+            )
+        return self.differences[i][j] + self.with_first[i] + self.with_first[j] + self.first_sq
+
+    def pairs(self) -> Iterator[tuple[int, int]]:
+        """The unordered pairs i < j within the first set of batches."""
+        return ((i, j) for j in range(self.split) for i in range(j))
+
+    def cross_pairs(self) -> Iterator[tuple[int, int]]:
+        """The pairs of one batch of the first set and one of the second."""
+        return ((i, j) for i in range(self.split) for j in range(self.split, self.num_batches))
+
+
+def _group_by_device(rows: tuple[Row, ...]) -> dict[tuple[torch.device, torch.dtype], list[Column]]:
+    """The gradients parameter by parameter, grouped by device and by the precision of their products."""
+    groups: dict[tuple[torch.device, torch.dtype], list[Column]] = {}
+    for column in zip(*rows, strict=True):
+        known = next((part for part in column if part is not None), None)
+        if known is not None:
+            group = known.device, torch.promote_types(known.dtype, torch.float32)
+            groups.setdefault(group, []).append(column)
+    return groups
+
+
+def _products(
+    columns: list[Column], scales: tuple[float, ...], inner: bool, dtype: torch.dtype, device: torch.device
+) -> Tensor:
+    """Products of g_1 - g_0, g_2 - g_0, ..., preceded by g_0 if `inner`; in double precision on the CPU."""
+    found = _stream_products(columns, scales, inner, dtype, device)
+    if dtype is not torch.float64 and not _is_precise(found.tolist()):
+        device = torch.device("cpu") if device.type == "mps" else device  # MPS has no double precision
+        found = _stream_products(columns, scales, inner, torch.float64, device)
+    return found
+
+
+def _is_precise(products: list[list[float]]) -> bool:
+    """True if single precision is enough: no overflow or underflow, and no two rows that are nearly equal."""
+    squares = [row[number] for number, row in enumerate(products)]
+    return all(SAFE[0] < square < SAFE[1] for square in squares) and all(
+        squares[i] + squares[j] - 2.0 * products[i][j] >= CLOSE * (squares[i] + squares[j])
+        for i, j in combinations(range(len(squares)), 2)
+    )
+
+
+def _stream_products(
+    columns: list[Column], scales: tuple[float, ...], inner: bool, dtype: torch.dtype, device: torch.device
+) -> Tensor:
+    num_rows = len(scales) if inner else len(scales) - 1
+    total = torch.zeros(num_rows, num_rows, dtype=torch.float64, device="cpu")
+    num_values = sum(_num_values(column) for column in columns)
+    buffer = torch.empty(num_rows, min(CHUNK, -(-num_values // SLICE) * SLICE), dtype=dtype, device=device)
+    for block in _fill_buffer(columns, scales, inner, buffer):
+        slices = block.view(num_rows, -1, SLICE).transpose(0, 1)  # (number of slices, number of rows, SLICE)
+        total += torch.bmm(slices, slices.transpose(1, 2)).cpu().sum(0, dtype=torch.float64)
+    return total
+
+
+def _fill_buffer(columns: list[Column], scales: tuple[float, ...], inner: bool, buffer: Tensor) -> Iterator[Tensor]:
+    """Yield the buffer each time it is full of differences from the first gradient; the last time padded with 0."""
+    filled, width = 0, buffer.shape[1]
+    for column in columns:
+        flat = [None if part is None else part.reshape(-1) for part in column]
+        start, length = 0, _num_values(column)
+        while start < length:
+            step = min(length - start, width - filled)
+            pieces = [_scaled_piece(part, start, step, scale, buffer) for part, scale in zip(flat, scales, strict=True)]
+            _write_differences(buffer[:, filled : filled + step], pieces, inner)
+            start, filled = start + step, filled + step
+            if filled == width:
+                yield buffer
+                filled = 0
+    if filled:
+        buffer[:, filled:] = 0.0
+        yield buffer
+
+
+def _scaled_piece(part: Tensor | None, start: int, step: int, scale: float, like: Tensor) -> Tensor | None:
+    if part is None:
+        return None
+    piece = part[start : start + step]
+    if scale == 1.0 and piece.dtype == like.dtype and piece.device == like.device:
+        return piece
+    return piece.to(like) * scale
+
+
+def _write_differences(block: Tensor, pieces: list[Tensor | None], inner: bool) -> None:
+    """Write the differences of all gradients from the first one; before them the first one, if `inner`."""
+    first, *others = pieces
+    if inner:
+        block[0] = 0.0 if first is None else first
+    for number, piece in enumerate(others, start=int(inner)):
+        if piece is None:
+            block[number] = 0.0 if first is None else -first
+        elif first is None:
+            block[number] = piece
+        else:
+            torch.sub(piece, first, out=block[number])
+
+
+def _num_values(column: Column) -> int:
+    return next(part.numel() for part in column if part is not None)

@@ -1,0 +1,155 @@
+"""WeightSnapshot: the weights of one epoch, kept in memory or in a file, and put back on request.
+
+A checkpoint may refer to weights in the file, and a run resumed from it needs them even if better ones have been kept
+since. So that file is not overwritten: it becomes `<file>.before`, and stays until better weights come after the next
+checkpoint.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from heldin.errors import ArgumentError, require_choice, warn
+
+Keep = Literal["lowest", "before_rise"]
+Weights: TypeAlias = dict[str, Any]  # the state dict of a model
+
+
+class WeightSnapshot:
+    """The weights of one epoch at a time.
+
+    Args:
+        keep: which weights are wanted, or None for none.
+        keep_in: the file to keep them in; None keeps them in memory, on the CPU.
+    """
+
+    def __init__(self, keep: Keep | None, keep_in: str | Path | None) -> None:
+        if keep is not None:
+            require_choice("keep", keep, ("lowest", "before_rise"))
+        elif keep_in is not None:
+            raise ArgumentError(
+                f'Found `keep_in = {str(keep_in)!r}` but `keep = None`. Say which weights to keep: keep="lowest".'
+            )
+        self.keep = keep
+        self.keep_in = None if keep_in is None else Path(keep_in)
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the weights. An existing file is not removed."""
+        self.epoch: int | None = None
+        self._weights: Weights | None = None
+        self._in_checkpoint = False  # whether a state that was saved refers to the file
+
+    def take(self, model: nn.Module, epoch: int) -> None:
+        """Keep the weights of this epoch in place of the present ones."""
+        if self.keep is None:
+            return
+        weights = {name: _copy_to_cpu(value) for name, value in model.state_dict().items()}
+        if self.keep_in is None:
+            self._weights = weights
+        else:
+            previous = _previous(self.keep_in) if self._in_checkpoint else None
+            _write(self.keep_in, {"epoch": epoch, "weights": weights}, previous)
+            self._weights, self._in_checkpoint = None, False
+        self.epoch = epoch
+
+    def restore(self, model: nn.Module) -> int:
+        """Load the kept weights into `model` and return their epoch."""
+        if self.keep is None:
+            raise ArgumentError('No weights are kept: keep=None. Create EarlyStopping with keep="lowest".')
+        if self.epoch is None:
+            raise ArgumentError(
+                f"No weights are kept yet: with keep={self.keep!r} there was no measurement whose weights should be "
+                "kept, or they are no longer in the file. Call step(loader) first."
+            )
+        weights = self._weights
+        if weights is None:
+            content = self._read_file()
+            if content["epoch"] != self.epoch:
+                raise self._other_run(content["epoch"])
+            weights = content["weights"]
+        model.load_state_dict(weights)
+        return self.epoch
+
+    def state_dict(self) -> dict[str, Any]:
+        """The epoch, and the weights if they are in memory."""
+        self._in_checkpoint = self.epoch is not None and self._weights is None
+        return {"keep": self.keep, "epoch": self.epoch, "weights": self._weights}
+
+    def load_state_dict(self, state: Mapping[str, Any], model: nn.Module) -> None:
+        """Continue from `state_dict()`, if the same weights are wanted."""
+        self.reset()
+        if self.keep is None or self.keep != state["keep"] or state["epoch"] is None:
+            return
+        self.epoch, self._weights = state["epoch"], state["weights"]
+        if self._weights is None and not self._find_in_files():
+            self._check_file_of(model)
+            self.reset()
+
+    def _find_in_files(self) -> bool:
+        """True if the weights of `epoch` are in the file, or in the previous one, from which they are read."""
+        for path in [] if self.keep_in is None else [self.keep_in, _previous(self.keep_in)]:
+            if path.exists() and (content := _load(path))["epoch"] == self.epoch:
+                self._in_checkpoint = path == self.keep_in
+                self._weights = None if self._in_checkpoint else content["weights"]
+                return True
+        return False
+
+    def _check_file_of(self, model: nn.Module) -> None:
+        """Warn if the file holds weights of this model from another epoch; raise if they are of another model."""
+        content = self._read_file()
+        if _shapes(content["weights"]) != _shapes(model.state_dict()):
+            raise self._other_run(content["epoch"])
+        warn(
+            f"The file {self.keep_in} should hold the weights of epoch {self.epoch}. Found those of epoch "
+            f"{content['epoch']}, kept since this state was saved. No weights are kept until better ones come, which "
+            "overwrite these. To return to an older checkpoint, copy the file with each checkpoint."
+        )
+
+    def _read_file(self) -> dict[str, Any]:
+        if self.keep_in is None or not self.keep_in.exists():
+            raise ArgumentError(
+                f"The weights of epoch {self.epoch} should be in a file. Found none"
+                + (": keep_in=None" if self.keep_in is None else f" at {self.keep_in}")
+                + ". Pass keep_in= the file they were kept in."
+            )
+        return _load(self.keep_in)
+
+    def _other_run(self, epoch: int) -> ArgumentError:
+        return ArgumentError(
+            f"The file {self.keep_in} should hold the weights of epoch {self.epoch}. Found those of epoch {epoch}: "
+            "another run wrote to it. Give each run a separate file."
+        )
+
+
+def _copy_to_cpu(value: object) -> object:
+    return value.detach().to("cpu", copy=True) if isinstance(value, Tensor) else value
+
+
+def _shapes(weights: Weights) -> dict[str, torch.Size | None]:
+    return {name: value.shape if isinstance(value, Tensor) else None for name, value in weights.items()}
+
+
+def _load(path: Path) -> dict[str, Any]:
+    content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    return content
+
+
+def _previous(path: Path) -> Path:
+    return path.with_name(path.name + ".before")
+
+
+def _write(path: Path, content: dict[str, Any], previous: Path | None) -> None:
+    """Write the file atomically; move the present one to `previous`, if given."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".part")
+    torch.save(content, partial)
+    if previous is not None and path.exists():
+        os.replace(path, previous)
+    os.replace(partial, path)
