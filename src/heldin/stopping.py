@@ -19,8 +19,7 @@ from torch.optim import Optimizer
 from heldin.errors import ArgumentError, MissingExtraError, near_match, require_integer
 from heldin.keeping import Keeper
 from heldin.probing.losses import LossFunction, SampleLosses
-from heldin.rules import Rule, as_rule, with_patience
-from heldin.rules.rule import placed, says_something
+from heldin.rules import Rule, as_rule, has_value, with_patience
 from heldin.signals import Signal
 from heldin.types import Decision, Direction, Reading
 from heldin.watching import Watch
@@ -133,7 +132,6 @@ class EarlyStopping:
         """Forget everything: readings, decision, kept weights."""
         self._calls = 0
         self._readings: list[Reading] = []
-        self._judged: list[int] = []  # the epochs of the readings the rule has seen
         self._watch.forget()
         self._state = self.rule.start()
         self._decision = Decision(stop=False)
@@ -240,24 +238,23 @@ class EarlyStopping:
         """A call that fails, for a full disk, say, did not happen: all is as it was, and it can be made again."""
         holders = self, self._watch, self._watch.offered, self._keeper
         before = [dict(vars(holder)) for holder in holders]
-        readings, judged = list(self._readings), list(self._judged)
+        readings = list(self._readings)
         try:
             yield
         except BaseException:
             for holder, attributes in zip(holders, before, strict=True):
                 vars(holder).update(attributes)
-            self._readings, self._judged = readings, judged
+            self._readings = readings
             raise
 
     def _decide(self, reading: Reading) -> None:
         deciding = next(iter(self.signals))
         value = reading.values if self.rule.names else reading.values[deciding]
-        if not says_something(value):
+        if not has_value(value):
             return
-        self._state, decision = self.rule.step(self._state, value)
-        self._judged.append(reading.epoch)
+        self._state, decision = self.rule.step(self._state, value, epoch=reading.epoch)
         if not self._decision.stop:
-            self._decision = replace(placed(decision, self._judged), signal=decision.signal or deciding)
+            self._decision = replace(decision, signal=decision.signal or deciding)
 
     def _worth_keeping(self, reading: Reading) -> bool:
         if self.keep == "before_rise":
@@ -281,4 +278,4 @@ def _settled(rule: Rule | str | None, patience: int | None, signals: dict[str, S
                 + near_match(name, signals)
                 + f" Add it: signal=[..., {name!r}]."
             )
-    return found.facing({label: signal.direction for label, signal in signals.items()})
+    return found.with_direction({label: signal.direction for label, signal in signals.items()})

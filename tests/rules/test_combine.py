@@ -97,14 +97,14 @@ def test_the_order_of_the_values_does_not_matter_to_named_rules():
 
 def test_each_signal_has_its_own_direction():
     rule = any_of(gradient_disparity=NthRise(1), cosine=NthRise(1))
-    told = rule.facing({"gradient_disparity": Direction.RISES, "cosine": Direction.FALLS})
+    told = rule.with_direction({"gradient_disparity": Direction.RISES, "cosine": Direction.FALLS})
     assert not replay(told, readings(gradient_disparity=[2, 1], cosine=[1, 2]))
     assert replay(told, readings(gradient_disparity=[1, 2], cosine=[1, 1])).signal == "gradient_disparity"
     assert replay(told, readings(gradient_disparity=[1, 1], cosine=[2, 1])).signal == "cosine"
 
 
 def test_a_rule_without_a_name_takes_the_direction_of_the_first_signal():
-    told = any_of(NthRise(1), Level(9.0)).facing({"cosine": Direction.FALLS, "gradient_disparity": Direction.RISES})
+    told = any_of(NthRise(1), Level(9.0)).with_direction({"cosine": Direction.FALLS, "gradient_disparity": Direction.RISES})
     assert [rule.direction for _, rule in told.rules] == [Direction.FALLS, Direction.FALLS]
 
 

@@ -214,9 +214,9 @@ def test_a_rule_that_was_not_told_takes_rising_as_bad(rule):
 @every_rule
 @pytest.mark.parametrize("direction", Direction)
 def test_a_rule_is_told_its_direction_once(rule, direction):
-    told = rule.facing(direction)
+    told = rule.with_direction(direction)
     assert told != rule
-    assert [told.facing(other) == told for other in Direction] == [True, True]
+    assert [told.with_direction(other) == told for other in Direction] == [True, True]
 
 
 @every_limit
