@@ -1,8 +1,9 @@
-"""Our exceptions and the checks that raise them: what was found, what was expected, what to do."""
+"""The exceptions, and the argument checks: what was expected, what was found, what to do."""
 
 from __future__ import annotations
 
 import math
+import pickle
 
 import pytest
 from hypothesis import given, settings
@@ -13,13 +14,14 @@ from heldin.errors import (
     ArgumentError,
     HeldinError,
     HeldinWarning,
+    StoreError,
     near_match,
     require_choice,
     require_integer,
     require_number,
 )
 
-ALSO = {
+BASES = {
     "ArgumentError": ValueError,
     "UnservedError": ArgumentError,
     "BatchesError": ValueError,
@@ -33,37 +35,44 @@ ALSO = {
 }
 
 
-def test_every_error_is_ours_and_the_one_a_caller_would_look_for():
+def test_every_error_is_a_heldin_error_and_the_matching_built_in_one():
     ours = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and kind is not HeldinError}
     assert {name: kind for name, kind in ours.items() if issubclass(kind, Exception)}.keys() - {"HeldinWarning"} == {
-        *ALSO
+        *BASES
     }
-    for name, builtin in ALSO.items():
+    for name, base in BASES.items():
         assert issubclass(ours[name], HeldinError)
-        assert issubclass(ours[name], builtin)
+        assert issubclass(ours[name], base)
 
 
-def test_a_warning_is_no_error():
+def test_a_warning_is_not_an_error():
     assert issubclass(HeldinWarning, UserWarning)
     assert not issubclass(HeldinWarning, HeldinError)
 
 
+def test_a_store_error_knows_whether_the_run_is_in_use():
+    error = StoreError("Run 7 is in use.", in_use=True)
+    assert (str(error), error.in_use) == ("Run 7 is in use.", True)
+    assert not errors.DamagedRunError("Run 7 is damaged.").in_use
+    assert pickle.loads(pickle.dumps(error)).in_use  # from a worker process
+
+
 @pytest.mark.parametrize("found", [0, -3, 1.0, "1", None, True, math.nan], ids=repr)
-def test_what_is_no_integer_of_at_least_the_bound_is_refused(found):
-    with pytest.raises(ArgumentError) as refused:
+def test_anything_but_an_integer_of_at_least_the_bound_is_an_error(found):
+    with pytest.raises(ArgumentError) as error:
         require_integer("patience", found, at_least=1, remedy="The paper uses 5.")
     expected = f"should be an integer of at least 1. Found `patience = {found!r}`. The paper uses 5."
-    assert str(refused.value) == f"Parameter `patience` {expected}"
+    assert str(error.value) == f"Parameter `patience` {expected}"
 
 
 @pytest.mark.parametrize("found", [math.nan, math.inf, -math.inf, 10**400, "1", None, True, 1j], ids=str)
-def test_what_is_no_finite_number_is_refused(found):
-    with pytest.raises(ArgumentError) as refused:
+def test_anything_but_a_finite_number_is_an_error(found):
+    with pytest.raises(ArgumentError) as error:
         require_number("level", found, remedy="Write 0.0.")
-    assert str(refused.value) == f"Parameter `level` should be a finite number. Found `level = {found!r}`. Write 0.0."
+    assert str(error.value) == f"Parameter `level` should be a finite number. Found `level = {found!r}`. Write 0.0."
 
 
-def test_a_number_below_its_bound_is_refused_with_the_bound():
+def test_the_error_for_a_number_below_the_bound_names_the_bound():
     with pytest.raises(
         ArgumentError, match=r"should be a finite number of at least 0.5. Found `beta = 0.25`. Try 1.2."
     ):
@@ -72,7 +81,7 @@ def test_a_number_below_its_bound_is_refused_with_the_bound():
 
 @settings(max_examples=25)
 @given(st.integers(-9, 9), st.integers(-9, 9))
-def test_numbers_from_the_bound_on_are_taken_and_no_others(value, bound):
+def test_numbers_of_at_least_the_bound_are_accepted_and_no_others(value, bound):
     for require, values in ((require_integer, (value,)), (require_number, (value, float(value)))):
         for one in values:
             if value >= bound:
@@ -82,17 +91,17 @@ def test_numbers_from_the_bound_on_are_taken_and_no_others(value, bound):
                     require("x", one, at_least=bound, remedy="")
 
 
-def test_an_unknown_name_is_refused_with_all_choices_and_the_nearest():
-    with pytest.raises(ArgumentError) as refused:
+def test_the_error_for_an_unknown_choice_names_all_choices_and_the_closest():
+    with pytest.raises(ArgumentError) as error:
         require_choice("mode", "trian", iter(["train", "eval"]))
-    assert str(refused.value) == (
+    assert str(error.value) == (
         "Parameter `mode` should be one of 'train', 'eval'. Found `mode = 'trian'`. Did you mean 'train'?"
     )
     require_choice("mode", "eval", iter(["train", "eval"]))
 
 
 @pytest.mark.parametrize(
-    ("found", "said"),
+    ("found", "suggestion"),
     [
         ("gradient_dispartiy", " Did you mean 'gradient_disparity'?"),
         ("cosin", " Did you mean 'cosine'?"),
@@ -101,5 +110,5 @@ def test_an_unknown_name_is_refused_with_all_choices_and_the_nearest():
     ],
     ids=repr,
 )
-def test_the_nearest_word_is_named_or_none(found, said):
-    assert near_match(found, ["gradient_disparity", "cosine", "sign"]) == said
+def test_the_closest_word_is_suggested_if_there_is_one(found, suggestion):
+    assert near_match(found, ["gradient_disparity", "cosine", "sign"]) == suggestion

@@ -1,12 +1,14 @@
-"""What crosses a border can be written as JSON and read by people."""
+"""Readings and decisions: JSON values, and sentences. Gram matrices: inner products and distances."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+from math import inf, nan
 
 import pytest
 
+from heldin.rules import ConsecutiveRises, FirstMinimum, Level, NthRise, Patience, any_of, replay
 from heldin.types import Decision, Gram, Reading, StopReason
 
 STOP = Decision(
@@ -14,31 +16,101 @@ STOP = Decision(
 )
 
 
-def test_a_stop_is_true_and_says_when_and_why():
-    assert STOP
-    assert str(STOP) == "stopped at epoch 23: gradient disparity rose for the 5th time (0.41 -> 0.57)"
+@pytest.mark.parametrize(
+    ("decision", "sentence"),
+    [
+        pytest.param(
+            STOP,
+            "stopped at epoch 23: gradient disparity rose for the 5th time (0.41 -> 0.57)",
+            id="a stop at an epoch",
+        ),
+        pytest.param(
+            dataclasses.replace(STOP, unit="step", epoch=500),
+            "stopped at step 500: gradient disparity rose for the 5th time (0.41 -> 0.57)",
+            id="a stop at a step",
+        ),
+        pytest.param(Decision(False), "not stopped: nothing measured yet", id="nothing measured"),
+        pytest.param(Decision(False, unit="step"), "not stopped: nothing measured yet", id="nothing measured, steps"),
+        pytest.param(
+            Decision(False, value=1.0, history_length=1, why="rose 0 of 5 times"),
+            "not stopped after 1 measurement: the value rose 0 of 5 times",
+            id="one measurement",
+        ),
+        pytest.param(
+            replay(ConsecutiveRises(2), [1, 2, 3]),
+            "stopped at epoch 2: the value rose 2 times in a row (1 -> 3)",
+            id="consecutive rises",
+        ),
+        pytest.param(
+            replay(Patience(3), [6, 5, 5, 5, 5]),
+            "stopped at epoch 4: the value has not improved on 5 for 3 measurements",
+            id="patience",
+        ),
+        pytest.param(replay(Level(0.0), [-1, 0.125]), "stopped at epoch 1: the value went above 0 (0.125)", id="level"),
+        pytest.param(
+            replay(NthRise(2), [1, nan, nan]),
+            "stopped at epoch 2: the value was not finite 2 times in a row (nan)",
+            id="not finite",
+        ),
+        pytest.param(
+            replay(NthRise(2), [1, 2]), "not stopped after 2 measurements: the value rose 1 of 2 times", id="no stop"
+        ),
+        pytest.param(
+            replay(NthRise(1), [123456.0, 1.23456e8]),
+            "stopped at epoch 1: the value rose for the 1st time (1.235e+05 -> 1.235e+08)",
+            id="large numbers",
+        ),
+    ],
+)
+def test_a_decision_is_a_sentence(decision, sentence):
+    assert str(decision) == decision.sentence == sentence
 
 
-def test_going_on_is_false_and_has_no_epoch():
-    decision = Decision(False, value=1.0, history_length=1, why="rose 0 of 5 times")
-    assert not decision
-    assert decision.epoch is None
-    assert str(decision) == "not stopped after 1 measurement: the value rose 0 of 5 times"
+def test_a_decision_is_true_if_it_stops_even_at_epoch_0():
+    stop, go_on = replay(Level(0.0), [1.0]), replay(NthRise(2), [1.0])
+    assert stop
+    assert stop.epoch == 0
+    assert not go_on
+    assert (go_on.epoch, go_on.reason) == (None, None)
 
 
 @pytest.mark.parametrize(
-    "thing", [STOP, Decision(False), Reading(3, {"a": 1.0}, 5)], ids=lambda thing: type(thing).__name__
+    "decision",
+    [
+        STOP,
+        dataclasses.replace(STOP, unit="step"),
+        Decision(False),
+        replay(NthRise(1), [2, 1]),
+        replay(FirstMinimum(2, 1), [1, 2, 3]),
+        replay(any_of(NthRise(5), Level(0.0)), [1]),
+    ],
 )
-def test_they_are_written_as_json(thing):
-    assert json.loads(json.dumps(thing.as_dict())) == thing.as_dict()
+def test_a_decision_can_be_written_as_json_and_read_back(decision):
+    plain = decision.as_dict()
+    assert json.loads(json.dumps(plain, allow_nan=False)) == plain
+    assert plain["sentence"] == str(decision)
+    assert type(plain["reason"]) is (str if decision else type(None))
+    again = Decision(**{name: value for name, value in plain.items() if name != "sentence"})
+    assert dataclasses.replace(again, reason=again.reason and StopReason(again.reason)) == decision
 
 
-def test_they_are_frozen():
+@pytest.mark.parametrize("value", [nan, inf, -inf])
+def test_a_decision_on_a_non_finite_value_can_be_written_as_json(value):
+    plain = replay(NthRise(1), [value]).as_dict()
+    assert json.dumps(json.loads(json.dumps(plain))) == json.dumps(plain)
+
+
+def test_a_reading_can_be_written_as_json_and_read_back():
+    reading = Reading(3, {"a": 1.0, "b": None}, 5)
+    assert Reading(**json.loads(json.dumps(reading.as_dict()))) == reading
+
+
+def test_decisions_are_frozen():
     with pytest.raises(dataclasses.FrozenInstanceError):
         STOP.stop = False
 
 
-def test_a_gram_matrix_gives_back_inner_products_and_distances():
+def test_a_gram_matrix_gives_inner_products_and_distances():
     # g = (1, 0) and (3, 0): h = (0, 0) and (2, 0)
     gram = Gram(((0.0, 0.0), (0.0, 4.0)), (0.0, 2.0), 1.0, num_parameters=2, split=2)
     assert [gram.inner(0, 0), gram.inner(0, 1), gram.inner(1, 1)] == [1.0, 3.0, 9.0]
@@ -46,6 +118,6 @@ def test_a_gram_matrix_gives_back_inner_products_and_distances():
     json.dumps(dataclasses.asdict(gram))
 
 
-def test_rounding_below_zero_is_no_distance():
+def test_a_squared_distance_that_rounding_makes_negative_is_zero():
     gram = Gram(((1.0, 1.0 + 1e-15), (1.0 + 1e-15, 1.0)), (0.0, 0.0), 0.0, 1, 2)
     assert gram.distance(0, 1) == 0.0

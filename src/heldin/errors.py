@@ -1,7 +1,7 @@
-"""Our exceptions, and the few checks that raise them.
+"""The exceptions of heldin, and the argument checks that raise them.
 
-Every message says what was found, what was expected and what to do. Each exception is also the built-in one a
-caller would look for (`ValueError`, `ImportError`), so nobody has to know ours to catch them.
+Every message says what was expected, what was found and what to do. Each exception is also the built-in exception that
+a caller would catch (`ValueError`, `ImportError`, `OSError`).
 """
 
 from __future__ import annotations
@@ -14,55 +14,63 @@ from collections.abc import Iterable
 
 
 class HeldinError(Exception):
-    """Anything heldin refuses."""
+    """Base class of all errors that heldin raises."""
 
 
 class ArgumentError(HeldinError, ValueError):
-    """An argument that cannot be: out of range, unknown, contradictory."""
+    """An invalid argument: out of range, unknown, or in conflict with another one."""
 
 
 class UnmeasurableError(ArgumentError):
-    """A signal that cannot be measured with what was given: no optimizer, no classes, no linear head."""
+    """A signal needs something that is not available: an optimizer, class labels, a linear head."""
 
 
 class BatchesError(HeldinError, ValueError):
-    """Batches that cannot be used: none, too few, a stream that cannot be restarted, an unknown layout."""
+    """The batches cannot be used: none, too few, an iterator that cannot be restarted, an unknown layout."""
 
 
 class NoSpreadError(BatchesError):
-    """Batches that cannot be re-scaled because all their losses are equal: mostly, since the network fits them."""
+    """The losses of each batch are all equal, so they cannot be rescaled. Usually the model fits the data exactly."""
 
 
 class LossError(HeldinError, ValueError):
-    """A loss that gives no usable value per sample."""
+    """The loss function returns no usable value per sample."""
 
 
 class NotFiniteError(LossError):
-    """A loss that is NaN or infinite."""
+    """The loss is NaN or infinite."""
 
 
 class MissingExtraError(HeldinError, ImportError):
-    """An optional dependency that is not installed."""
+    """An optional dependency is not installed."""
 
 
 class StoreError(HeldinError, OSError):
-    """Records that cannot be read or written."""
+    """Records cannot be read or written.
+
+    Attributes:
+        in_use: whether the reason is that another process is recording the same run.
+    """
+
+    def __init__(self, *args: object, in_use: bool = False) -> None:
+        super().__init__(*args)
+        self.in_use = in_use
 
 
 class DamagedRunError(StoreError):
-    """One run whose records cannot be read; those of other runs can."""
+    """The records of one run cannot be read. Those of other runs can."""
 
 
 class DataError(HeldinError, ValueError):
-    """Data that cannot be used: missing, not to be had, or not what it should be."""
+    """A dataset cannot be used: missing, not available for download, or not in the expected format."""
 
 
 class HeldinWarning(UserWarning):
-    """Something was skipped or reduced; the result still stands."""
+    """Something was skipped or reduced. The result is still valid."""
 
 
 def require_integer(name: str, value: object, *, at_least: int, remedy: str) -> None:
-    """Refuse anything that is not an integer of at least `at_least`."""
+    """Raise an `ArgumentError` unless `value` is an integer of at least `at_least`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < at_least:
         raise ArgumentError(
             f"Parameter `{name}` should be an integer of at least {at_least}. Found `{name} = {value!r}`. {remedy}"
@@ -70,7 +78,7 @@ def require_integer(name: str, value: object, *, at_least: int, remedy: str) -> 
 
 
 def require_number(name: str, value: object, *, at_least: float = -math.inf, remedy: str) -> None:
-    """Refuse anything that is not a finite number of at least `at_least`."""
+    """Raise an `ArgumentError` unless `value` is a finite number of at least `at_least`."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not number or not abs(value) <= sys.float_info.max or value < at_least:  # type: ignore[arg-type, operator]
         bound = "" if at_least == -math.inf else f" of at least {at_least:g}"
@@ -80,7 +88,7 @@ def require_number(name: str, value: object, *, at_least: float = -math.inf, rem
 
 
 def require_choice(name: str, value: object, choices: Iterable[str]) -> None:
-    """Refuse a name that is not among `choices`, and point to the nearest one."""
+    """Raise an `ArgumentError`, with the closest match, unless `value` is one of `choices`."""
     known = list(choices)
     if value not in known:
         raise ArgumentError(
@@ -90,7 +98,7 @@ def require_choice(name: str, value: object, choices: Iterable[str]) -> None:
 
 
 def near_match(found: object, known: Iterable[str]) -> str:
-    """The sentence that names the known word nearest to `found`, or nothing."""
+    """Return the sentence that suggests the word of `known` closest to `found`, or an empty string."""
     nearest = difflib.get_close_matches(str(found), list(known), n=1, cutoff=0.5)
     return f" Did you mean {nearest[0]!r}?" if nearest else ""
 

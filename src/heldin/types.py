@@ -1,8 +1,7 @@
-"""What crosses a border between two rooms of heldin.
+"""The data that the packages of heldin exchange.
 
-A signal measures, a rule decides; these are the things they hand to each other. All are frozen, and all but
-`Gradients` (which holds the tensors themselves) can be written as JSON. Nothing here imports torch at run time, so
-that rules stay pure Python.
+All types are frozen. All but `Gradients`, which holds tensors, can be written as JSON. Nothing here imports torch at
+run time, so that rules stay pure Python.
 """
 
 from __future__ import annotations
@@ -10,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Literal
 
 
 class Direction(str, Enum):
-    """Where a signal goes when the network begins to memorise."""
+    """Whether a signal rises or falls when the model overfits."""
 
     RISES = "rises"
     FALLS = "falls"
 
 
 class StopReason(str, Enum):
-    """Why a rule said stop."""
+    """Why a rule stopped."""
 
     NTH_RISE = "nth_rise"
     CONSECUTIVE_RISES = "consecutive_rises"
@@ -33,30 +32,32 @@ class StopReason(str, Enum):
 
 @dataclass(frozen=True)
 class Reading:
-    """What was read at one moment: a number for each signal, None while it has nothing yet to compare with."""
+    """The values of all signals at one epoch. A signal that cannot be computed yet has the value None."""
 
-    epoch: int  # how many times `step` had been called before
+    epoch: int  # the number of earlier calls of `step`
     values: Mapping[str, float | None]
-    num_batches: int  # drawn; one that a re-scaling cannot use is left out, with a warning
+    num_batches: int  # drawn; some may have been skipped, with a warning
 
-    def as_dict(self) -> dict[str, Any]:
-        """The reading as plain JSON values."""
+    def as_dict(self) -> dict[str, object]:
+        """Return the reading as plain JSON values."""
         return {"epoch": self.epoch, "values": dict(self.values), "num_batches": self.num_batches}
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What a rule says after each value. True when it says stop.
+    """The result of a rule after a value. It is true if training should stop.
 
     Attributes:
         stop: whether to stop.
-        reason: why, or None while training goes on.
-        epoch: the epoch of the stop, counted from 0, or None while training goes on.
-        value: the last value seen, or None before the first.
-        history_length: how many values the rule has seen.
-        why: what happened, as the second half of a sentence.
-        signal: the signal that was watched, where the rule knows it.
-        before: the last epoch that speaks for no stop: before the first rise that counts, or the best one.
+        reason: why the rule stopped, or None if training continues.
+        epoch: the epoch (or step, see `unit`) of the stop, counted from 0, or None if training continues.
+        value: the last value of the signal, or None if there is none yet.
+        history_length: the number of values so far.
+        why: what happened to the signal, as the second half of a sentence.
+        signal: the name of the signal, if the rule knows it.
+        before: the last epoch before the evidence for overfitting: the one before the first rise that counts, or the
+            best one.
+        unit: whether `epoch` and `before` count epochs or steps.
     """
 
     stop: bool
@@ -67,24 +68,25 @@ class Decision:
     why: str = "nothing seen yet"
     signal: str | None = None
     before: int | None = field(default=None, repr=False)
+    unit: Literal["epoch", "step"] = field(default="epoch", repr=False)
 
     def __bool__(self) -> bool:
         return self.stop
 
     @property
     def sentence(self) -> str:
-        """When and why, in one sentence."""
+        """When and why training stopped, or what the rule has seen so far, in one sentence."""
         if self.history_length == 0:
             return "not stopped: nothing measured yet"
         subject = (self.signal or "the value").replace("_", " ")
         if self.stop:
-            return f"stopped at epoch {self.epoch}: {subject} {self.why}"
+            return f"stopped at {self.unit} {self.epoch}: {subject} {self.why}"
         times = "measurement" if self.history_length == 1 else "measurements"
         return f"not stopped after {self.history_length} {times}: {subject} {self.why}"
 
     def __str__(self) -> str:
         return self.sentence
 
-    def as_dict(self) -> dict[str, Any]:
-        """The decision as plain JSON values."""
+    def as_dict(self) -> dict[str, object]:
+        """Return the decision as plain JSON values."""
         return {**asdict(self), "reason": self.reason and self.reason.value, "sentence": self.sentence}

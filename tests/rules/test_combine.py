@@ -1,3 +1,5 @@
+"""any_of and all_of: several rules, on one signal or on several."""
+
 from math import inf, nan
 
 import pytest
@@ -17,13 +19,15 @@ RULES = st.lists(
 )
 VALUES = st.lists(st.sampled_from([-2.0, -1.0, 0.0, 1.0, 2.0, 3.0, nan, inf, -inf]), max_size=25)
 
+both_functions = pytest.mark.parametrize("combine", [any_of, all_of])
+
 
 def stop_of(decision):
     return (decision.epoch, decision.reason) if decision else None
 
 
 def readings(**curves):
-    """The curves, side by side: one mapping an epoch."""
+    """Return one mapping per epoch."""
     return [dict(zip(curves, values, strict=True)) for values in zip(*curves.values(), strict=True)]
 
 
@@ -32,101 +36,86 @@ def readings(**curves):
     [
         pytest.param([], 2, None, None, id="empty"),
         pytest.param([1], 2, None, None, id="single"),
-        pytest.param([11], 2, (0, LEVEL), None, id="single, beyond the level"),
+        pytest.param([11], 2, (0, LEVEL), None, id="single, above the level"),
         pytest.param([1, 2, 3, 11], 2, (2, NTH), (3, LEVEL), id="rises, then the level"),
         pytest.param([11, 1, 2, 1, 2], 2, (0, LEVEL), (4, NTH), id="the level, then the rises"),
-        pytest.param([9, 10, 11], 2, (2, NTH), (2, NTH), id="at once: the first one speaks"),
+        pytest.param([1, 2, 3, 0, 0, 11], 2, (2, NTH), (5, LEVEL), id="a rule that has stopped stays stopped"),
+        pytest.param([9, 10, 11], 2, (2, NTH), (2, NTH), id="both at once: the reason of the first rule"),
         pytest.param([5, 5, 5], 2, None, None, id="equal"),
         pytest.param([-3, -2, -3, -2], 2, (3, NTH), None, id="negative"),
-        pytest.param([1, nan, nan, 1, 1, 1], 2, (2, NOT_FINITE), None, id="NaN: each rule counts for itself"),
+        pytest.param([1, nan, nan, 1, 1, 1], 2, (2, NOT_FINITE), None, id="NaN: each rule counts by itself"),
         pytest.param([nan] * 6, 2, (1, NOT_FINITE), (4, NOT_FINITE), id="NaN throughout"),
         pytest.param([inf, 1, inf, 1], 2, None, None, id="+inf"),
         pytest.param([-inf, 1, -inf, 2, 12], 2, (4, NTH), (4, NTH), id="-inf"),
     ],
 )
-def test_any_of_stops_with_the_first_and_all_of_with_the_last(values, patience, any_stop, all_stop):
+def test_any_of_stops_with_the_first_rule_and_all_of_with_the_last(values, patience, any_stop, all_stop):
     assert stop_of(replay(any_of(NthRise(patience), Level(10.0)), values)) == any_stop
     assert stop_of(replay(all_of(NthRise(patience), Level(10.0)), values)) == all_stop
 
 
-@given(RULES, VALUES)
-def test_any_of_stops_at_the_earliest_epoch_of_its_rules(rules, values):
+@pytest.mark.parametrize(("combine", "choose", "enough"), [(any_of, min, any), (all_of, max, all)])
+@given(rules=RULES, values=VALUES)
+def test_the_stop_is_the_earliest_or_the_latest_of_the_single_rules(combine, choose, enough, rules, values):
     alone = [replay(rule, values) for rule in rules]
-    earliest = min((decision.epoch for decision in alone if decision), default=None)
-    decision = replay(any_of(*rules), values)
-    assert decision.epoch == earliest
+    epoch = choose(decision.epoch for decision in alone if decision) if enough(alone) else None
+    decision = replay(combine(*rules), values)
+    assert decision.epoch == epoch
     if decision:
-        first = next(other for other in alone if other.epoch == earliest)
-        assert (decision.reason, decision.why) == (first.reason, first.why)
+        deciding = next(other for other in alone if other.epoch == epoch)
+        assert (decision.reason, decision.why) == (deciding.reason, deciding.why)
 
 
-@given(RULES, VALUES)
-def test_all_of_stops_at_the_latest_epoch_of_its_rules(rules, values):
-    alone = [replay(rule, values) for rule in rules]
-    latest = max(decision.epoch for decision in alone) if all(alone) else None
-    decision = replay(all_of(*rules), values)
-    assert decision.epoch == latest
-    if decision:
-        last = next(other for other in alone if other.epoch == latest)
-        assert (decision.reason, decision.why) == (last.reason, last.why)
-
-
-def test_a_rule_of_all_of_that_has_said_stop_is_not_asked_again():
-    assert replay(all_of(NthRise(1), Level(10.0)), [1, 2, 0, 0, 11]).epoch == 4
-
-
-def test_each_rule_watches_the_signal_it_is_named_after():
+def test_a_named_rule_uses_the_signal_of_that_name():
     values = readings(gradient_disparity=[1, 2, 3, 4], cosine=[0.9, 0.9, 0.9, 0.1])
     rule = all_of(gradient_disparity=NthRise(1), cosine=NthRise(1, direction=Direction.FALLS))
     decision = replay(rule, values)
     assert stop_of(decision) == (3, NTH)
-    assert decision.signal == "cosine"
+    assert (decision.signal, decision.value) == ("cosine", 0.1)
     assert decision.why == "fell for the 1st time (0.9 -> 0.1)"
+    assert stop_of(replay(any_of(a=NthRise(1), b=Level(10.0)), [{"a": 1, "b": 0}, {"b": 0, "a": 2}])) == (1, NTH)
 
 
-def test_a_rule_without_a_name_watches_the_first_signal():
+def test_a_rule_without_a_name_uses_the_first_signal():
     values = readings(gradient_disparity=[1, 1, 1], cosine=[1, 2, 3])
     assert not replay(any_of(NthRise(1), cosine=Level(5.0)), values)
     assert replay(any_of(NthRise(1), cosine=Level(2.5)), values).signal == "cosine"
 
 
-def test_the_order_of_the_values_does_not_matter_to_named_rules():
-    rule = any_of(a=NthRise(1), b=Level(10.0))
-    assert stop_of(replay(rule, [{"a": 1, "b": 0}, {"b": 0, "a": 2}])) == (1, NTH)
-
-
 def test_each_signal_has_its_own_direction():
     rule = any_of(gradient_disparity=NthRise(1), cosine=NthRise(1))
-    told = rule.facing({"gradient_disparity": Direction.RISES, "cosine": Direction.FALLS})
-    assert not replay(told, readings(gradient_disparity=[2, 1], cosine=[1, 2]))
-    assert replay(told, readings(gradient_disparity=[1, 2], cosine=[1, 1])).signal == "gradient_disparity"
-    assert replay(told, readings(gradient_disparity=[1, 1], cosine=[2, 1])).signal == "cosine"
+    rule = rule.with_direction({"gradient_disparity": Direction.RISES, "cosine": Direction.FALLS})
+    assert not replay(rule, readings(gradient_disparity=[2, 1], cosine=[1, 2]))
+    assert replay(rule, readings(gradient_disparity=[1, 2], cosine=[1, 1])).signal == "gradient_disparity"
+    assert replay(rule, readings(gradient_disparity=[1, 1], cosine=[2, 1])).signal == "cosine"
 
 
-def test_a_rule_without_a_name_takes_the_direction_of_the_first_signal():
-    told = any_of(NthRise(1), Level(9.0)).facing({"cosine": Direction.FALLS, "gradient_disparity": Direction.RISES})
-    assert [rule.direction for _, rule in told.rules] == [Direction.FALLS, Direction.FALLS]
+def test_a_rule_without_a_name_has_the_direction_of_the_first_signal():
+    directions = {"cosine": Direction.FALLS, "gradient_disparity": Direction.RISES}
+    rule = any_of(NthRise(1), Level(9.0)).with_direction(directions)
+    assert [inner.direction for _, inner in rule.rules] == [Direction.FALLS, Direction.FALLS]
 
 
-def test_one_direction_holds_for_all_rules_that_have_none():
+def test_one_direction_applies_to_all_rules_without_their_own():
     assert replay(any_of(NthRise(1), Level(0.0)), [3, 2], direction="falls").reason is NTH
     assert replay(any_of(NthRise(1, direction=Direction.RISES), Level(0.0)), [3, 2], direction="falls").epoch is None
 
 
-@pytest.mark.parametrize("combine", [any_of, all_of])
-def test_combinations_of_the_deciding_signal_can_be_nested(combine):
+@both_functions
+def test_combinations_can_be_nested(combine):
     nested = combine(combine(NthRise(1), Level(2.5)), Level(3.5))
     flat = combine(NthRise(1), Level(2.5), Level(3.5))
     assert replay(nested, [1, 2, 3, 4]).epoch == replay(flat, [1, 2, 3, 4]).epoch
 
 
-def test_named_rules_can_stand_in_a_warmup():
-    rule = Warmup(any_of(a=NthRise(1), b=NthRise(1)), 2)
-    decision = replay(rule, readings(a=[1, 2, 3, 3], b=[1, 2, 3, 4]))
+def test_combinations_of_named_rules_can_be_nested_and_wrapped():
+    rule = any_of(all_of(a=NthRise(1), b=NthRise(1)), c=Level(10.0))
+    assert replay(rule, readings(a=[1, 2, 2], b=[1, 1, 2], c=[0, 0, 0])).epoch == 2
+    decision = replay(Warmup(any_of(a=NthRise(1), b=NthRise(1)), 2), readings(a=[1, 2, 3, 3], b=[1, 2, 3, 4]))
     assert (decision.epoch, decision.signal) == (3, "b")
 
 
-def test_before_a_stop_every_rule_says_what_it_saw():
+def test_without_a_stop_the_sentence_has_a_part_for_each_rule():
     rule = any_of(gradient_disparity=NthRise(5), mean_cosine=Level(0.0, direction=Direction.FALLS))
     decision = replay(rule, readings(gradient_disparity=[1, 2], mean_cosine=[0.5, 0.25]))
     assert str(decision) == (
@@ -134,29 +123,28 @@ def test_before_a_stop_every_rule_says_what_it_saw():
     )
 
 
-def test_names_are_the_signals_watched():
-    assert any_of(NthRise(5), cosine=Level(0.0), gradient_disparity=NthRise(5)).names == (
-        "cosine",
-        "gradient_disparity",
-    )
+def test_names_are_the_named_signals():
+    rule = any_of(NthRise(5), all_of(cosine=Level(0.0), sign=Level(0.0)), gradient_disparity=NthRise(5))
+    assert rule.names == ("cosine", "sign", "gradient_disparity")
 
 
-@pytest.mark.parametrize("combine", [any_of, all_of])
+@both_functions
 @pytest.mark.parametrize(
     ("rules", "named", "found"),
     [
         pytest.param((), {}, "Found 0", id="none"),
         pytest.param((NthRise(5),), {}, "Found 1", id="one"),
         pytest.param((), {"cosine": NthRise(5)}, "Found 1", id="one, named"),
-        pytest.param((NthRise(5), "level"), {}, "Found 'level'", id="a word"),
+        pytest.param((NthRise(5), "level"), {}, "Found 'level'", id="a string"),
         pytest.param((NthRise(5), Level), {}, "Found <class", id="a class"),
         pytest.param((NthRise(5),), {"cosine": 0.5}, "Found 0.5 for cosine", id="a number, named"),
     ],
 )
-def test_fewer_than_two_rules_and_other_things_are_refused(combine, rules, named, found):
-    with pytest.raises(ArgumentError) as refusal:
+def test_anything_but_two_or_more_rules_is_an_error(combine, rules, named, found):
+    with pytest.raises(ArgumentError) as error:
         combine(*rules, **named)
-    assert found in str(refusal.value)
+    assert str(error.value).startswith(combine.__name__)
+    assert found in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -167,28 +155,18 @@ def test_fewer_than_two_rules_and_other_things_are_refused(combine, rules, named
         pytest.param(1.0, "one unnamed signal", id="a plain number"),
     ],
 )
-def test_a_named_rule_refuses_values_without_its_signal(value, found):
+def test_a_missing_signal_is_an_error_and_leaves_the_state_unchanged(value, found):
     rule = any_of(gradient_disparty=NthRise(5), cosine=Level(0.0))
     state = rule.start()
-    with pytest.raises(ArgumentError) as refusal:
+    with pytest.raises(ArgumentError) as error:
         rule.step(state, value)
-    assert "'gradient_disparty'" in str(refusal.value)
-    assert found in str(refusal.value)
+    assert "'gradient_disparty'" in str(error.value)
+    assert found in str(error.value)
     assert state == rule.start()
 
 
-def test_combinations_of_named_rules_can_be_nested():
-    rule = any_of(all_of(a=NthRise(1), b=NthRise(1)), c=Level(10.0))
-    assert replay(rule, readings(a=[1, 2, 2], b=[1, 1, 2], c=[0, 0, 0])).epoch == 2
-
-
-def test_the_value_is_that_of_the_signal_that_stopped():
-    decision = replay(any_of(a=NthRise(5), b=Level(0.0)), [{"a": 1.0, "b": 2.0}])
-    assert (decision.signal, decision.value) == ("b", 2.0)
-
-
-@pytest.mark.parametrize("combine", [any_of, all_of])
-def test_a_rule_without_a_name_waits_for_the_first_signal_and_sees_no_other(combine):
+@both_functions
+def test_a_rule_waits_while_its_signal_has_no_value(combine):
     rule = combine(Level(5.0), b=NthRise(1))
     early = replay(rule, [{"a": None, "b": 9.0}, {"a": 1.0, "b": 9.0}])
     assert not early
@@ -197,6 +175,14 @@ def test_a_rule_without_a_name_waits_for_the_first_signal_and_sees_no_other(comb
     assert stop_of(replay(rule, readings(a=[None, 1.0, 6.0], b=[9.0, 9.0, 10.0]))) == (2, LEVEL)
 
 
-def test_a_named_rule_stops_while_the_first_signal_has_no_value():
+@both_functions
+def test_a_rule_whose_signal_starts_late_reports_the_epochs_of_its_values(combine):
+    values = readings(a=[0, 0, 9, 9, 9, 9], b=[None, None, 5, 4, 3, 6])
+    decision = replay(combine(a=Level(10.0 if combine is any_of else 5.0), b=NthRise(1)), values)
+    assert (decision.epoch, decision.signal, decision.why) == (5, "b", "rose for the 1st time (3 -> 6)")
+    assert decision.before == 4
+
+
+def test_a_named_rule_can_stop_while_the_first_signal_has_no_value():
     decision = replay(any_of(NthRise(1), b=Level(5.0)), [{"a": None, "b": 9.0}])
     assert (decision.epoch, decision.signal, decision.value) == (0, "b", 9.0)

@@ -1,10 +1,11 @@
+"""What holds for every rule. A new rule needs a row in RULES."""
+
 import importlib
 import inspect
 import json
 import pkgutil
 from copy import deepcopy
 from dataclasses import FrozenInstanceError
-from functools import partial
 from math import inf, isfinite, nan
 
 import pytest
@@ -26,11 +27,12 @@ from heldin.rules import (
     any_of,
     as_rule,
     replay,
+    with_patience,
 )
 from heldin.types import Direction, StopReason
 
-# One row a rule, at least: name -> (rule, how many values that are not finite in a row make it stop). Thresholds are 0
-# and there is no min_delta, so that scaling the values or turning them upside down changes nothing.
+# name -> (rule, how many non-finite values in a row stop it). Thresholds are 0 and there is no min_delta, so that
+# scaling or negating the values changes nothing.
 RULES = {
     "nth rise": (NthRise(2), 2),
     "consecutive rises": (ConsecutiveRises(3), 3),
@@ -44,19 +46,17 @@ RULES = {
     "all of": (all_of(NthRise(1), Patience(4)), 4),
     "nested": (Warmup(any_of(Smoothed(NthRise(3), window=2), all_of(Level(0.0), Patience(2))), 1), 3),
 }
-SEVERAL = {"any of", "all of", "nested"}
+COMBINED = {"any of", "all of", "nested"}
 NUMBERS = st.integers(-12, 12).map(lambda number: number / 4)
 VALUES = st.lists(st.one_of(NUMBERS, NUMBERS, st.sampled_from([nan, inf, -inf])), max_size=20)
 
 every_rule = pytest.mark.parametrize("rule", [pytest.param(rule, id=name) for name, (rule, _) in RULES.items()])
-every_limit = pytest.mark.parametrize(
-    ("rule", "limit"), [pytest.param(rule, limit, id=name) for name, (rule, limit) in RULES.items()]
-)
-quickly = settings(max_examples=30)
+every_limit = pytest.mark.parametrize(("rule", "limit"), [pytest.param(*row, id=name) for name, row in RULES.items()])
+few_examples = settings(max_examples=30)
 
 
 def steps(rule, values, state=None):
-    """The state and the decision after each value."""
+    """Return the state and the decision after each value."""
     state = rule.start() if state is None else state
     taken = []
     for value in values:
@@ -69,8 +69,8 @@ def through_json(state):
     return json.loads(json.dumps(state))
 
 
-def written(decision):
-    """All of a decision as text: two NaN are the same here."""
+def as_text(decision):
+    """Return all of a decision as text, so that two NaN are equal."""
     return json.dumps(decision.as_dict())
 
 
@@ -82,74 +82,53 @@ def test_every_rule_has_a_row():
     for module in pkgutil.walk_packages(heldin.rules.__path__, "heldin.rules."):
         importlib.import_module(module.name)
 
-    def below(kind):
-        return {kind}.union(*map(below, kind.__subclasses__()))
+    def subclasses(kind):
+        return {kind}.union(*map(subclasses, kind.__subclasses__()))
 
     concrete = {
-        kind for kind in below(Rule) if not inspect.isabstract(kind) and kind.__module__.startswith("heldin.rules")
+        kind for kind in subclasses(Rule) if not inspect.isabstract(kind) and kind.__module__.startswith("heldin.rules")
     }
     assert {type(rule) for rule, _ in RULES.values()} == concrete
 
 
 @every_rule
-def test_a_rule_cannot_be_changed(rule):
-    name = next(iter(vars(rule)))
+def test_a_rule_is_frozen(rule):
     with pytest.raises(FrozenInstanceError):
-        setattr(rule, name, None)
+        setattr(rule, next(iter(vars(rule))), None)
 
 
 @every_rule
 @given(values=VALUES)
-@quickly
-def test_a_step_leaves_the_state_it_was_given_as_it_was(rule, values):
+@few_examples
+def test_a_step_is_a_pure_function(rule, values):
     state = rule.start()
     for value in values:
         before = deepcopy(state)
-        after, _ = rule.step(state, value)
-        assert json.dumps(state) == json.dumps(before)
-        state = after
-
-
-@every_rule
-@given(values=VALUES)
-@quickly
-def test_the_same_step_taken_twice_gives_the_same(rule, values):
-    state = rule.start()
-    for value in values:
         (once, decision), (again, repeated) = rule.step(state, value), rule.step(state, value)
+        assert json.dumps(state) == json.dumps(before)
         assert json.dumps(once) == json.dumps(again)
-        assert written(decision) == written(repeated)
+        assert as_text(decision) == as_text(repeated)
         state = once
 
 
 @every_rule
 @given(values=VALUES)
-@quickly
-def test_the_state_can_be_written_as_json_after_every_step(rule, values):
-    state = rule.start()
-    for value, (expected_state, expected) in zip(values, steps(rule, values), strict=True):
-        state, decision = rule.step(through_json(state), value)
-        assert json.dumps(state) == json.dumps(expected_state)
-        assert written(decision) == written(expected)
-
-
-@every_rule
-@given(values=VALUES)
-@quickly
-def test_a_run_can_be_resumed_after_any_epoch(rule, values):
+@few_examples
+def test_a_run_can_be_resumed_from_json_after_any_epoch(rule, values):
     assume(values)
     taken = steps(rule, values)
     states = [rule.start(), *(state for state, _ in taken)]
     for epoch, state in enumerate(states[:-1]):
-        assert written(steps(rule, values[epoch:], through_json(state))[-1][1]) == written(taken[-1][1])
+        resumed = steps(rule, values[epoch:], through_json(state))
+        assert json.dumps(resumed[-1][0]) == json.dumps(taken[-1][0])
+        assert as_text(resumed[-1][1]) == as_text(taken[-1][1])
 
 
 @every_rule
 @given(values=VALUES, more=st.lists(st.sampled_from([0.0, -1e9, 1e9, nan, inf]), min_size=1, max_size=6))
-@quickly
-def test_a_stop_is_repeated_whatever_comes(rule, values, more):
-    values = [*values, *range(10), *more]
-    taken = steps(rule, values)
+@few_examples
+def test_a_stop_is_repeated_for_every_later_value(rule, values, more):
+    taken = steps(rule, [*values, *range(10), *more])
     first = next(epoch for epoch, (_, decision) in enumerate(taken) if decision)
     for epoch, (_, decision) in enumerate(taken[first:], start=first):
         assert {**decision.as_dict(), "history_length": 0, "value": None} == {
@@ -163,8 +142,8 @@ def test_a_stop_is_repeated_whatever_comes(rule, values, more):
 
 @every_rule
 @given(values=VALUES)
-@quickly
-def test_a_decision_says_how_far_it_has_come(rule, values):
+@few_examples
+def test_a_decision_has_the_epoch_and_the_number_of_values(rule, values):
     for epoch, (value, (_, decision)) in enumerate(zip(values, steps(rule, values), strict=True)):
         assert decision.history_length == epoch + 1
         if decision:
@@ -179,75 +158,77 @@ def test_a_decision_says_how_far_it_has_come(rule, values):
 
 @every_rule
 @given(values=VALUES)
-@quickly
-def test_replaying_gives_the_decisions_of_the_steps(rule, values):
+@few_examples
+def test_replay_returns_the_first_stop_or_the_last_decision(rule, values):
     assume(values)
     decisions = [decision for _, decision in steps(rule, values)]
     expected = next((decision for decision in decisions if decision), decisions[-1])
-    assert written(replay(rule, values)) == written(expected)
+    assert as_text(replay(rule, values)) == as_text(expected)
+
+
+@every_rule
+@given(values=VALUES, first=st.integers(0, 5), every=st.integers(1, 3))
+@few_examples
+def test_epochs_given_to_step_are_those_of_the_decision(rule, values, first, every):
+    state = rule.start()
+    for number, (value, (_, expected)) in enumerate(zip(values, steps(rule, values), strict=True)):
+        state, decision = rule.step(state, value, epoch=first + every * number)
+        for ours, theirs in ((decision.epoch, expected.epoch), (decision.before, expected.before)):
+            assert ours == (None if theirs is None else first + every * theirs)
+        assert (decision.reason, decision.why) == (expected.reason, expected.why)
+        assert decision.history_length == expected.history_length
 
 
 @every_rule
 @given(values=VALUES, power=st.integers(-20, 20))
-@quickly
-def test_the_scale_of_the_values_does_not_matter(rule, values, power):
+@few_examples
+def test_scaling_the_values_changes_nothing(rule, values, power):
     scaled = [value * 2.0**power for value in values]
     assert outcome(replay(rule, scaled)) == outcome(replay(rule, values))
 
 
 @every_rule
 @given(values=VALUES)
-@quickly
-def test_turning_values_and_direction_upside_down_changes_nothing(rule, values):
-    turned = [-value for value in values]
-    assert outcome(replay(rule, turned, direction="falls")) == outcome(replay(rule, values, direction="rises"))
+@few_examples
+def test_negating_values_and_direction_changes_nothing(rule, values):
+    negated = [-value for value in values]
+    assert outcome(replay(rule, negated, direction="falls")) == outcome(replay(rule, values, direction="rises"))
 
 
 @every_rule
-def test_a_rule_that_was_not_told_takes_rising_as_bad(rule):
+def test_the_default_direction_is_rises(rule):
     values = [-3.0, -4.0, -5.0, -6.0, -7.0, *range(-7, 20)]
     assert replay(rule, values)
-    assert written(replay(rule, values)) == written(replay(rule, values, direction="rises"))
-    assert written(replay(rule, values)) != written(replay(rule, values, direction="falls"))
+    assert as_text(replay(rule, values)) == as_text(replay(rule, values, direction="rises"))
+    assert as_text(replay(rule, values)) != as_text(replay(rule, values, direction="falls"))
 
 
 @every_rule
 @pytest.mark.parametrize("direction", Direction)
-def test_a_rule_is_told_its_direction_once(rule, direction):
-    told = rule.facing(direction)
-    assert told != rule
-    assert [told.facing(other) == told for other in Direction] == [True, True]
+def test_a_direction_is_not_overwritten(rule, direction):
+    directed = rule.with_direction(direction)
+    assert directed != rule
+    assert [directed.with_direction(other) == directed for other in Direction] == [True, True]
 
 
 @every_limit
-@pytest.mark.parametrize("bad", [nan, inf, -inf])
-def test_values_that_are_not_finite_stop_once_there_are_as_many_in_a_row_as_patience(rule, limit, bad):
+@pytest.mark.parametrize("bad", [[nan], [inf], [-inf], [nan, inf, -inf]], ids=str)
+def test_patience_non_finite_values_in_a_row_stop(rule, limit, bad):
     finite = [-1.0, -2.0, -3.0, -4.0, -5.0]
-    decision = replay(rule, [*finite, *[bad] * 10])
+    decision = replay(rule, [*finite, *bad * 10])
     assert (decision.epoch, decision.reason) == (len(finite) + limit - 1, StopReason.NOT_FINITE)
-    assert decision.why.endswith(f"was not finite {limit} times in a row ({bad})")
+    assert decision.why.endswith(f"was not finite {limit} times in a row ({(bad * 10)[limit - 1]})")
 
 
 @every_limit
-def test_kinds_of_values_that_are_not_finite_count_together(rule, limit):
-    decision = replay(rule, [-1.0, -2.0, -3.0, -4.0, -5.0, *[nan, inf, -inf] * 4])
-    assert (decision.epoch, decision.reason) == (5 + limit - 1, StopReason.NOT_FINITE)
-
-
-@every_limit
-def test_a_finite_value_ends_a_row_of_values_that_are_not_finite(rule, limit):
+def test_a_finite_value_resets_the_count_of_non_finite_values(rule, limit):
     falling = [-1.0, -2.0, -3.0, -4.0, -5.0]
     rows = [value for step in range(6, 12) for value in [*[nan] * (limit - 1), -float(step)]]
     assert not replay(rule, [*falling, *rows])
 
 
-@pytest.mark.parametrize(
-    ("rule", "limit"),
-    [
-        pytest.param(*row, id=name)
-        for name, row in RULES.items()
-        if name not in SEVERAL  # there each rule has a patience of its own
-    ],
+@pytest.mark.parametrize(  # in a combination each rule has its own patience
+    ("rule", "limit"), [pytest.param(*row, id=name) for name, row in RULES.items() if name not in COMBINED]
 )
 @given(values=VALUES)
 @settings(max_examples=100)
@@ -259,8 +240,8 @@ def test_not_finite_is_the_reason_only_after_that_many_in_a_row(rule, limit, val
 
 @every_rule
 @given(values=VALUES)
-@quickly
-def test_what_is_not_finite_is_no_rise_and_crosses_no_level(rule, values):
+@few_examples
+def test_a_non_finite_value_is_not_a_rise_and_crosses_no_level(rule, values):
     decision = replay(rule, values)
     if decision and not isfinite(decision.value):
         assert decision.reason not in {StopReason.NTH_RISE, StopReason.CONSECUTIVE_RISES, StopReason.LEVEL}
@@ -270,57 +251,94 @@ def test_what_is_not_finite_is_no_rise_and_crosses_no_level(rule, values):
 @given(values=VALUES)
 @example(values=[-3.0, -2.0, -2.0, 1.0])
 @example(values=[1.0, 2.0, 0.0, 3.0, 3.0, 3.0, 3.0])
-@quickly
-def test_before_is_an_epoch_when_it_comes_or_never(rule, values):
-    """What keeps weights relies on it: it can keep those of now, not those of an epoch gone by."""
+@few_examples
+def test_before_is_the_present_epoch_or_does_not_change(rule, values):
+    """Keeping the weights relies on this: those of an earlier epoch are no longer available."""
     before = None
     for epoch, (_, decision) in enumerate(steps(rule, values)):
         assert decision.before in (before, epoch)
         before = decision.before
 
 
-@pytest.mark.parametrize(
-    "rule",
-    [
-        pytest.param(rule, id=name)
-        for name, (rule, _) in RULES.items()
-        if name not in SEVERAL and not isinstance(rule, Warmup)  # a warm-up: test_smoothing.py
-    ],
-)
-def test_a_rule_on_one_signal_refuses_the_values_of_several(rule):
+@pytest.mark.parametrize("rule", [rule for name, (rule, _) in RULES.items() if name not in COMBINED], ids=str)
+def test_a_rule_on_one_signal_raises_an_error_for_the_values_of_several(rule):
     state = rule.start()
-    with pytest.raises(ArgumentError, match=r"values of gradient_disparity, cosine\. Name the signal each rule"):
+    with pytest.raises(ArgumentError, match=r"values of gradient_disparity, cosine\. Name the signal of each rule"):
         rule.step(state, {"gradient_disparity": 1.0, "cosine": 0.5})
     assert state == rule.start()
 
 
 @every_rule
-def test_an_empty_mapping_is_refused(rule):
+def test_an_empty_mapping_is_an_error(rule):
     with pytest.raises(ArgumentError):
         rule.step(rule.start(), {})
 
 
-every_direction = pytest.mark.parametrize(
-    "directed",
-    [partial(NthRise, 1), partial(ConsecutiveRises, 1), partial(Patience, 1), partial(Level, 1.5)],
-    ids=lambda directed: directed.func.__name__,
-)
-
-
-@every_direction
-def test_a_direction_given_to_the_rule_holds(directed):
-    assert replay(directed(direction=Direction.FALLS), [2, 1]).epoch == 1
-
-
-@every_direction
-def test_a_direction_may_be_given_by_its_word(directed):
-    assert replay(directed(direction="falls"), [2, 1]).epoch == 1
-
-
-@every_direction
-def test_an_unknown_direction_is_refused(directed):
+@pytest.mark.parametrize("kind", [NthRise, ConsecutiveRises, Patience, FirstMinimum, Level])
+def test_the_direction_is_a_direction_or_its_name(kind):
+    argument = {"threshold": 1.5} if kind is Level else {"patience": 1}
+    window = {"window": 1} if kind is FirstMinimum else {}
+    for direction in (Direction.FALLS, "falls"):
+        assert replay(kind(**argument, **window, direction=direction), [2, 1]).epoch == 1
     with pytest.raises(ArgumentError, match="'falling'"):
-        directed(direction="falling")
+        kind(**argument, direction="falling")
+
+
+INTEGERS, NUMBERS_FROM_0 = [0, -1, 2.5, True, "5", None], [-0.1, nan, inf, True, "0.1", None]
+ARGUMENTS = [
+    (NthRise, "patience", INTEGERS, "The paper uses patience=5."),
+    (ConsecutiveRises, "patience", INTEGERS, "The paper uses patience=5."),
+    (Patience, "patience", INTEGERS, "5 is a common choice."),
+    (FirstMinimum, "patience", INTEGERS, "5 is a common choice."),
+    (FirstMinimum, "window", INTEGERS, "3 is a common choice."),
+    (NthRise, "min_delta", NUMBERS_FROM_0, "0.0 counts every rise."),
+    (ConsecutiveRises, "min_delta", NUMBERS_FROM_0, "0.0 counts every rise."),
+    (Patience, "min_delta", NUMBERS_FROM_0, "0.0 counts every improvement."),
+    (Level, "threshold", [nan, inf, -inf, "0", None, True], "The evidence-based criterion stops at 0."),
+    (Warmup, "n", [-1, 2.5, True, "3", None], "0 means no warm-up."),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "value", "remedy"),
+    [(kind, name, value, remedy) for kind, name, values, remedy in ARGUMENTS for value in values],
+)
+def test_an_invalid_argument_is_an_error(kind, name, value, remedy):
+    inner = (NthRise(1),) if kind is Warmup else ()
+    with pytest.raises(ArgumentError) as error:
+        kind(*inner, **{name: value})
+    assert f"Found `{name} = {value!r}`. {remedy}" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("rule", "with_keywords", "without"),
+    [
+        (NthRise(5), "NthRise(patience=5)", "NthRise(5)"),
+        (NthRise(5, min_delta=0.5), "NthRise(patience=5, min_delta=0.5)", "NthRise(5, 0.5)"),
+        (Patience(10), "Patience(patience=10)", "Patience(10)"),
+        (FirstMinimum(), "FirstMinimum(window=3, patience=5)", "FirstMinimum(3, 5)"),
+        (Level(0.0), "Level(threshold=0.0)", "Level(0.0)"),
+        (
+            Patience(5, direction=Direction.FALLS),
+            "Patience(patience=5, direction=falls)",
+            "Patience(5, direction=falls)",
+        ),
+        (Smoothed(NthRise(5), window=3), "Smoothed(rule=NthRise(patience=5), window=3)", "Smoothed(NthRise(5), 3)"),
+        (Smoothed(NthRise(5), ema=0.5), "Smoothed(rule=NthRise(patience=5), ema=0.5)", "Smoothed(NthRise(5), ema=0.5)"),
+        (Warmup(Level(0.5), 2), "Warmup(rule=Level(threshold=0.5), n=2)", "Warmup(Level(0.5), 2)"),
+        (
+            any_of(NthRise(5), cosine=Level(0.0)),
+            "any_of(NthRise(patience=5), cosine=Level(threshold=0.0))",
+            "any_of(NthRise(5), cosine=Level(0.0))",
+        ),
+        (all_of(NthRise(5), Patience(2)), "all_of(NthRise(patience=5), Patience(patience=2))", None),
+    ],
+    ids=str,
+)
+def test_describe_is_short_text(rule, with_keywords, without):
+    assert rule.describe() == with_keywords
+    if without is not None:
+        assert rule.describe(keywords=False) == without
 
 
 @pytest.mark.parametrize(
@@ -332,14 +350,14 @@ def test_an_unknown_direction_is_refused(directed):
         ("first_minimum", FirstMinimum(window=3, patience=5)),
     ],
 )
-def test_a_rule_has_a_name(name, rule):
+def test_a_rule_can_be_given_by_name(name, rule):
     assert as_rule(name) == rule
-    assert as_rule(name, patience=2) == type(rule)(patience=2)
+    assert as_rule(name, patience=2) == with_patience(rule, 2) == type(rule)(patience=2)
     assert set(heldin.rules.NAMED) == {"nth_rise", "consecutive_rises", "patience", "first_minimum"}
 
 
 @every_rule
-def test_a_rule_stands_for_itself(rule):
+def test_a_rule_object_is_returned_unchanged(rule):
     assert as_rule(rule) is rule
 
 
@@ -353,17 +371,19 @@ def test_a_rule_stands_for_itself(rule):
         (NthRise, "such as NthRise(5)"),
     ],
 )
-def test_an_unknown_rule_is_refused_with_the_nearest_one(found, suggestion):
-    with pytest.raises(ArgumentError) as refusal:
+def test_an_unknown_rule_is_an_error_with_the_closest_name(found, suggestion):
+    with pytest.raises(ArgumentError) as error:
         as_rule(found)
-    assert suggestion in str(refusal.value)
+    assert suggestion in str(error.value)
 
 
-def test_a_patience_beside_a_rule_is_refused():
+def test_a_patience_is_given_to_a_named_rule_or_to_the_inner_rule():
+    assert with_patience(Warmup(Smoothed(Patience(5, 0.5), window=2), 1), 3) == Warmup(
+        Smoothed(Patience(3, 0.5), window=2), 1
+    )
     with pytest.raises(ArgumentError, match=r"patience = 4`\. Give the patience to the rule: rule=NthRise\("):
         as_rule(NthRise(3), patience=4)
-
-
-def test_a_patience_that_cannot_be_is_refused_for_a_name_too():
     with pytest.raises(ArgumentError, match="patience = 0"):
         as_rule("nth_rise", patience=0)
+    with pytest.raises(ArgumentError, match=r"patience = 3` and the signal's own rule, Level\(.*NthRise\(5\)"):
+        with_patience(Level(0.0), 3)

@@ -1,3 +1,5 @@
+"""Smoothed and Warmup: a rule on averages, or after the first values."""
+
 from math import inf, nan
 
 import pytest
@@ -6,7 +8,7 @@ from hypothesis import strategies as st
 
 from heldin.errors import ArgumentError
 from heldin.rules import ConsecutiveRises, Level, NthRise, Patience, Smoothed, Warmup, all_of, replay
-from heldin.types import Direction, StopReason
+from heldin.types import StopReason
 
 NTH, LEVEL, NOT_FINITE = StopReason.NTH_RISE, StopReason.LEVEL, StopReason.NOT_FINITE
 
@@ -28,18 +30,20 @@ def outcome(decision):
         pytest.param([], 1, None, id="empty"),
         pytest.param([3], 1, None, id="single: no mean yet"),
         pytest.param([4, 2, 3, 2, 4], 1, (4, NTH), id="means 3, 2.5, 2.5, 3"),
-        pytest.param([0, 9], 1, None, id="a rise before the first mean is not seen"),
+        pytest.param([0, 9], 1, None, id="a rise before the first mean does not count"),
         pytest.param([5, 5, 5], 1, None, id="equal"),
         pytest.param([-4, -2, -2, -4, -1], 2, (4, NTH), id="negative: means -3, -2, -3, -2.5"),
-        pytest.param([1, 3, nan, 3], 2, None, id="NaN enters no mean: 2, 3 is one rise"),
-        pytest.param([1, 3, nan, 3, 5], 2, (4, NTH), id="NaN: the mean goes on from the last finite values"),
-        pytest.param([1, 3, nan, nan], 2, (3, NOT_FINITE), id="NaN twice in a row is for the rule inside to see"),
+        pytest.param([1e308, 1.5e308, 1.6e308], 1, (2, NTH), id="very large: the mean does not overflow"),
+        pytest.param([1, 3, nan, 3], 2, None, id="NaN is not averaged: 2, 3 is one rise"),
+        pytest.param([1, 3, nan, 3, 5], 2, (4, NTH), id="NaN: the mean is over the last finite values"),
+        pytest.param([1, 3, nan, nan], 2, (3, NOT_FINITE), id="NaN twice in a row"),
+        pytest.param([nan, 1, nan], 2, None, id="a finite value between NaN, before the first mean"),
         pytest.param([nan], 1, (0, NOT_FINITE), id="NaN alone, patience 1"),
-        pytest.param([1, 3, inf, 1, inf, 1], 2, None, id="+inf is no rise and enters no mean"),
-        pytest.param([1, 3, -inf, 1, -inf, 1], 2, None, id="-inf is no rise and enters no mean"),
+        pytest.param([1, 3, inf, 1, inf, 1], 2, None, id="+inf is not a rise and is not averaged"),
+        pytest.param([1, 3, -inf, 1, -inf, 1], 2, None, id="-inf is not a rise and is not averaged"),
     ],
 )
-def test_the_rule_inside_sees_means_over_two(values, patience, expected):
+def test_the_inner_rule_gets_means_over_two_values(values, patience, expected):
     assert stop_of(replay(Smoothed(NthRise(patience), window=2), values)) == expected
 
 
@@ -52,12 +56,12 @@ def test_the_rule_inside_sees_means_over_two(values, patience, expected):
         pytest.param([0, 4, 0, 4], 2.5, None, id="averages 0, 2, 1, 2.5"),
         pytest.param([2, 2, 2], 2.0, None, id="equal"),
         pytest.param([-8, -4, -4], -5.5, (2, LEVEL), id="negative: averages -8, -6, -5"),
-        pytest.param([0, nan, 4, nan, 4], 2.5, (4, LEVEL), id="NaN enters no average"),
-        pytest.param([0, inf, 4, -inf, 4], 2.5, (4, LEVEL), id="neither does an infinity"),
+        pytest.param([0, nan, 4, nan, 4], 2.5, (4, LEVEL), id="NaN is not averaged"),
+        pytest.param([0, inf, 4, -inf, 4], 2.5, (4, LEVEL), id="an infinity is not averaged"),
         pytest.param([0, *[nan] * 5], 2.5, (5, NOT_FINITE), id="NaN five times in a row"),
     ],
 )
-def test_the_rule_inside_sees_a_moving_average_that_gives_half_to_the_past(values, threshold, expected):
+def test_the_inner_rule_gets_exponential_averages(values, threshold, expected):
     assert stop_of(replay(Smoothed(Level(threshold), ema=0.5), values)) == expected
 
 
@@ -71,51 +75,37 @@ def test_ema_is_the_weight_of_the_past():
     [
         pytest.param([], 2, None, id="empty"),
         pytest.param([3], 2, None, id="single"),
-        pytest.param([1, 2, 3, 4], 2, (3, NTH), id="the first value after it has none to compare with"),
+        pytest.param([1, 2, 3, 4], 2, (3, NTH), id="the first value after the warm-up is not a rise"),
         pytest.param([1, 2], 0, (1, NTH), id="no warm-up"),
-        pytest.param([1, 2, 3], 3, None, id="all of it"),
+        pytest.param([1, 2, 3], 3, None, id="only warm-up"),
         pytest.param([9, 9, 2, 2, 2], 2, None, id="equal afterwards"),
         pytest.param([0, 0, -3, -2], 2, (3, NTH), id="negative"),
-        pytest.param([nan, nan, 1, 2], 2, (3, NTH), id="NaN is passed over"),
-        pytest.param([inf, -inf, 2, 1], 2, None, id="infinities are passed over"),
-        pytest.param([1, nan, nan], 2, (2, NOT_FINITE), id="NaN afterwards: one in a row already with patience 1"),
+        pytest.param([nan, nan, 1, 2], 2, (3, NTH), id="NaN is ignored"),
+        pytest.param([inf, -inf, 2, 1], 2, None, id="infinities are ignored"),
+        pytest.param([1, nan, nan], 2, (2, NOT_FINITE), id="NaN afterwards, patience 1"),
     ],
 )
-def test_the_rule_inside_sees_nothing_of_the_warmup(values, n, expected):
+def test_the_inner_rule_gets_no_values_during_the_warmup(values, n, expected):
     assert stop_of(replay(Warmup(NthRise(1), n), values)) == expected
 
 
 @pytest.mark.parametrize(
-    "rule", [Smoothed(NthRise(1), window=2), Smoothed(NthRise(1), ema=0.5), Warmup(NthRise(1), 1)], ids=str
+    "wrap",
+    [lambda rule: Smoothed(rule, window=1), lambda rule: Smoothed(rule, ema=0.0), lambda rule: Warmup(rule, 0)],
+    ids=["window=1", "ema=0", "n=0"],
 )
-def test_the_rule_inside_is_told_the_direction(rule):
-    assert replay(rule, [0, 2, 4, 6], direction=Direction.FALLS).epoch is None
-    assert replay(rule, [6, 4, 2, 0], direction=Direction.FALLS).epoch is not None
-
-
 @given(RULES, VALUES)
-def test_smoothing_over_one_value_is_no_smoothing(rule, values):
-    assert outcome(replay(Smoothed(rule, window=1), values)) == outcome(replay(rule, values))
-
-
-@given(RULES, VALUES)
-def test_an_ema_of_0_is_no_smoothing(rule, values):
-    assert outcome(replay(Smoothed(rule, ema=0.0), values)) == outcome(replay(rule, values))
-
-
-@given(RULES, VALUES)
-def test_a_warmup_of_0_is_no_warmup(rule, values):
-    assert outcome(replay(Warmup(rule, 0), values)) == outcome(replay(rule, values))
+def test_wrapping_without_effect_gives_the_decision_of_the_inner_rule(wrap, rule, values):
+    assert outcome(replay(wrap(rule), values)) == outcome(replay(rule, values))
 
 
 @given(RULES, VALUES, st.integers(0, 10))
 def test_a_warmup_is_the_rule_on_the_values_after_it(rule, values, n):
     late, plain = replay(Warmup(rule, n), values), replay(rule, values[n:])
-    assert (late.reason, late.why if plain.history_length else None) == (
-        plain.reason,
-        plain.why if plain.history_length else None,
-    )
+    assert late.reason == plain.reason
     assert late.epoch == (None if plain.epoch is None else plain.epoch + n)
+    if plain.history_length:
+        assert late.why == plain.why
     if plain.before is not None:
         assert late.before == plain.before + n
 
@@ -123,7 +113,7 @@ def test_a_warmup_is_the_rule_on_the_values_after_it(rule, values, n):
 @given(
     st.lists(st.integers(-8, 8), max_size=25), st.integers(1, 5), st.sampled_from([NthRise(2), Level(1), Patience(2)])
 )
-def test_smoothing_is_the_rule_on_the_means_from_the_first_full_window_on(values, window, rule):
+def test_smoothing_is_the_rule_on_the_means_of_all_full_windows(values, window, rule):
     means = [sum(values[end - window : end]) / window for end in range(window, len(values) + 1)]
     smoothed, plain = replay(Smoothed(rule, window=window), values), replay(rule, means)
     assert smoothed.epoch == (None if plain.epoch is None else plain.epoch + window - 1)
@@ -132,12 +122,11 @@ def test_smoothing_is_the_rule_on_the_means_from_the_first_full_window_on(values
 @pytest.mark.parametrize(
     ("rule", "values", "before"),
     [
-        pytest.param(Smoothed(NthRise(1), window=2), [4, 2, 2, 6], 2, id="the epoch that completed the lowest mean"),
-        pytest.param(Smoothed(NthRise(1), window=3), [4, 2], 1, id="while there is no mean, the epoch itself"),
-        pytest.param(
-            Warmup(NthRise(1), 2), [9, 9, 4, 3, 6], 3, id="counted from the start, not from the warm-up's end"
-        ),
+        pytest.param(Smoothed(NthRise(1), window=2), [4, 2, 2, 6], 2, id="the last epoch of the lowest mean"),
+        pytest.param(Smoothed(NthRise(1), window=3), [4, 2], 1, id="the latest epoch, if there is no mean yet"),
+        pytest.param(Warmup(NthRise(1), 2), [9, 9, 4, 3, 6], 3, id="counted from the start, not from the warm-up"),
         pytest.param(Warmup(Level(0.0), 2), [9, 9, 4], 1, id="none inside: the last epoch of the warm-up"),
+        pytest.param(Warmup(all_of(ConsecutiveRises(1), Patience(2)), 0), [1, 2, 0, 3, 4], 2, id="that of all_of"),
     ],
 )
 def test_before_counts_all_epochs(rule, values, before):
@@ -154,7 +143,7 @@ def test_before_counts_all_epochs(rule, values, before):
         (Warmup(NthRise(1), 1), [9, 1, 2], "rose for the 1st time (1 -> 2)"),
     ],
 )
-def test_why_says_what_the_rule_inside_saw(rule, values, why):
+def test_why_is_that_of_the_inner_rule(rule, values, why):
     assert replay(rule, values).why == why
 
 
@@ -164,53 +153,25 @@ def test_why_says_what_the_rule_inside_saw(rule, values, why):
         pytest.param({}, "Found `window = None`, `ema = None`", id="neither"),
         pytest.param({"window": 3, "ema": 0.5}, "Found `window = 3`, `ema = 0.5`", id="both"),
         pytest.param({"window": 0}, "Found `window = 0`", id="window 0"),
-        pytest.param({"window": -1}, "Found `window = -1`", id="window -1"),
         pytest.param({"window": 2.5}, "Found `window = 2.5`", id="window 2.5"),
-        pytest.param({"window": True}, "Found `window = True`", id="window True"),
         pytest.param({"ema": 1.0}, "Found `ema = 1.0`", id="ema 1"),
-        pytest.param({"ema": 1.5}, "Found `ema = 1.5`", id="ema above 1"),
         pytest.param({"ema": -0.1}, "Found `ema = -0.1`", id="ema below 0"),
         pytest.param({"ema": nan}, "Found `ema = nan`", id="ema NaN"),
-        pytest.param({"ema": "0.5"}, "Found `ema = '0.5'`", id="ema a word"),
+        pytest.param({"ema": "0.5"}, "Found `ema = '0.5'`", id="ema a string"),
     ],
 )
-def test_a_smoothing_that_cannot_be_is_refused(arguments, found):
-    with pytest.raises(ArgumentError) as refusal:
+def test_invalid_smoothing_is_an_error(arguments, found):
+    with pytest.raises(ArgumentError) as error:
         Smoothed(NthRise(1), **arguments)
-    assert found in str(refusal.value)
-
-
-@pytest.mark.parametrize("n", [-1, 2.5, True, "3", None])
-def test_a_warmup_that_is_no_integer_from_0_on_is_refused(n):
-    with pytest.raises(ArgumentError) as refusal:
-        Warmup(NthRise(1), n)
-    assert f"Found `n = {n!r}`." in str(refusal.value)
-
-
-def test_smoothing_refuses_the_values_of_several_signals():
-    with pytest.raises(ArgumentError, match="Name the signal each rule watches"):
-        replay(Smoothed(NthRise(1), window=2), [{"gradient_disparity": 1.0, "cosine": 2.0}])
-
-
-def test_warming_up_refuses_the_values_of_several_signals_at_once():
-    with pytest.raises(ArgumentError, match="Name the signal each rule watches"):
-        replay(Warmup(NthRise(1), 5), [{"gradient_disparity": 1.0, "cosine": 2.0}])
+    assert found in str(error.value)
 
 
 @pytest.mark.parametrize("wrap", [lambda rule: Smoothed(rule, window=2), lambda rule: Warmup(rule, 2)])
-def test_wrapping_what_is_no_rule_is_refused(wrap):
+def test_wrapping_anything_but_a_rule_is_an_error(wrap):
     with pytest.raises(ArgumentError, match="'nth_rise'"):
         wrap("nth_rise")
 
 
-def test_a_finite_value_ends_a_row_of_values_that_are_not_finite_before_the_first_mean_too():
-    assert not replay(Smoothed(NthRise(2), window=3), [nan, 1.0, nan])
-
-
-def test_the_mean_of_very_large_values_is_their_mean():
-    assert replay(Smoothed(NthRise(1), window=2), [1e308, 1.5e308, 1.6e308]).epoch == 2
-
-
-def test_a_warmup_of_0_around_all_of_keeps_its_before():
-    rule, values = all_of(ConsecutiveRises(1), Patience(2)), [1, 2, 0, 3, 4]
-    assert replay(Warmup(rule, 0), values).before == replay(rule, values).before == 2
+def test_a_warmup_raises_the_errors_of_the_inner_rule_at_once():
+    with pytest.raises(ArgumentError, match="Name the signal of each rule"):
+        replay(Warmup(NthRise(1), 5), [{"gradient_disparity": 1.0, "cosine": 2.0}])

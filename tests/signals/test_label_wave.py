@@ -36,7 +36,7 @@ def test_worked_example():
 
 def test_worked_example_of_its_rule():
     """PC_1..5 = 3, 1, 1, 3, 3: the mean of two is lowest at epoch 3, the fourth value is epoch 5's."""
-    decision = replay(FirstMinimum(window=2, patience=2).facing(LabelWave.direction), [3.0, 1.0, 1.0, 3.0, 3.0])
+    decision = replay(FirstMinimum(window=2, patience=2).with_direction(LabelWave.direction), [3.0, 1.0, 1.0, 3.0, 3.0])
     assert (decision.epoch + 1, decision.before + 1) == (5, 3)
 
 

@@ -106,7 +106,7 @@ def test_its_card():
 
 def test_its_rule_is_patience_on_a_mean_of_ten():
     falling, rising = [20.0 - t for t in range(12)], [9.0 + t for t in range(20)]
-    decision = replay(OptimizationVariance.rule.facing(Direction.RISES), falling + rising)
+    decision = replay(OptimizationVariance.rule.with_direction(Direction.RISES), falling + rising)
     assert decision.stop
     means = [sum((falling + rising)[t - 9 : t + 1]) / 10 for t in range(9, 32)]
     best = min(range(len(means)), key=means.__getitem__)

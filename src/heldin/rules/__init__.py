@@ -1,17 +1,13 @@
-"""Numbers -> decision. Pure Python: nothing in this room imports torch."""
+"""Rules turn numbers into a decision to stop. They are pure Python: nothing in this package imports torch."""
 
 from __future__ import annotations
-
-from dataclasses import fields, replace
 
 from heldin.errors import ArgumentError, near_match
 from heldin.rules.combine import AllOf, AnyOf, Combined, all_of, any_of
 from heldin.rules.level import Level
-from heldin.rules.minimum import FirstMinimum
-from heldin.rules.patience import Patience
-from heldin.rules.replay import replay
+from heldin.rules.patience import FirstMinimum, Patience
 from heldin.rules.rises import ConsecutiveRises, NthRise
-from heldin.rules.rule import Rule, State, Value
+from heldin.rules.rule import Rule, State, Value, has_value, replay, with_arguments
 from heldin.rules.smoothing import Smoothed, Warmup, Wrapped
 
 NAMED: dict[str, type[NthRise] | type[ConsecutiveRises] | type[Patience] | type[FirstMinimum]] = {
@@ -23,12 +19,12 @@ NAMED: dict[str, type[NthRise] | type[ConsecutiveRises] | type[Patience] | type[
 
 
 def as_rule(rule: Rule | str, patience: int | None = None) -> Rule:
-    """The rule itself, or the one of that name, with its default arguments but for `patience`."""
+    """Return a rule from its name, with default arguments apart from `patience`. A rule is returned unchanged."""
     if isinstance(rule, Rule):
         if patience is not None:
             raise ArgumentError(
-                f"Found both `rule = {rule}` and `patience = {patience}`. Give the patience to the rule: "
-                f"rule={type(rule).__name__}(...)."
+                f"Parameter `patience` should not be given together with a rule object. Found `rule = {rule}` and "
+                f"`patience = {patience}`. Give the patience to the rule: rule={type(rule).__name__}(...)."
             )
         return rule
     if not isinstance(rule, str) or rule not in NAMED:
@@ -40,15 +36,15 @@ def as_rule(rule: Rule | str, patience: int | None = None) -> Rule:
 
 
 def with_patience(rule: Rule, patience: int) -> Rule:
-    """The same rule with another patience, also where it stands inside another one."""
+    """Return the same rule with another patience. For `Smoothed` and `Warmup` it is the inner rule's."""
     if isinstance(rule, Wrapped):
-        return replace(rule, rule=with_patience(rule.rule, patience))
-    if "patience" not in {field.name for field in fields(rule)}:  # type: ignore[arg-type]
+        return with_arguments(rule, rule=with_patience(rule.rule, patience))
+    if not hasattr(rule, "patience"):
         raise ArgumentError(
-            f"Found `patience = {patience}`, but the signal's own rule, {rule}, has none. "
-            "Name another rule: rule=NthRise(5)."
+            f"Parameter `patience` should be given for a rule with a patience. Found `patience = {patience}` and the "
+            f"signal's own rule, {rule}. Name another rule: rule=NthRise(5)."
         )
-    return replace(rule, patience=patience)  # type: ignore[type-var]
+    return with_arguments(rule, patience=patience)
 
 
 __all__ = [
@@ -65,9 +61,11 @@ __all__ = [
     "State",
     "Value",
     "Warmup",
+    "Wrapped",
     "all_of",
     "any_of",
     "as_rule",
+    "has_value",
     "replay",
     "with_patience",
 ]

@@ -1,110 +1,115 @@
-"""Several rules at once, on one signal or on several."""
+"""Several rules together, on one signal or on several."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from heldin.errors import ArgumentError, near_match
-from heldin.rules.rule import Directions, Rule, State, Value, Verdict, first_value
+from heldin.rules.rule import Directions, Outcome, Rule, State, Value, first_value
 from heldin.types import Decision, Direction
 
 
 @dataclass(frozen=True)
 class Combined(Rule):
-    """Rules side by side, each watching the signal it is named after, or the deciding one if it has no name."""
+    """Several rules, each on the signal it is named after. A rule without a name uses the first signal."""
 
     rules: tuple[tuple[str | None, Rule], ...]
+
+    _function: ClassVar[str]  # that creates it
 
     def __post_init__(self) -> None:
         if len(self.rules) < 2:
             raise ArgumentError(
-                f"any_of and all_of combine at least 2 rules. Found {len(self.rules)}. Use the rule by itself."
+                f"{self._function} should be given at least 2 rules. Found {len(self.rules)}. Use the rule by itself."
             )
         for name, rule in self.rules:
             if not isinstance(rule, Rule):
                 raise ArgumentError(
-                    f"any_of and all_of combine rules. Found {rule!r}{f' for {name}' if name else ''}. "
-                    "Write any_of(NthRise(5), Level(0.5)) or any_of(gradient_disparity=NthRise(5), ...)."
+                    f"{self._function} should be given rules. Found {rule!r}{f' for {name}' if name else ''}. "
+                    f"Write {self._function}(NthRise(5), Level(0.5)) or "
+                    f"{self._function}(gradient_disparity=NthRise(5), ...)."
                 )
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The signals named, here or further inside."""
+        """The signals that the rules refer to by name, at any depth."""
         return tuple(dict.fromkeys(n for name, rule in self.rules for n in ([name] if name else rule.names)))
 
-    def facing(self, directions: Directions) -> Combined:
-        """The same rules, each told which way is bad where it did not know yet."""
-        told = tuple((name, rule.facing(_direction(directions, name))) for name, rule in self.rules)
-        return replace(self, rules=told)
+    def with_direction(self, directions: Directions) -> Combined:
+        """Return the same rules, each with the direction of its signal, unless it already has one."""
+        rules = tuple((name, rule.with_direction(_direction(directions, name))) for name, rule in self.rules)
+        return replace(self, rules=rules)
 
-    def _start(self) -> State:
+    def describe(self, *, keywords: bool = True) -> str:
+        """Return the rules as short text, as in `any_of(NthRise(5), cosine=Level(0.0))`."""
+        inner = [(name, rule.describe(keywords=keywords)) for name, rule in self.rules]
+        return f"{self._function}({', '.join(f'{name}={text}' if name else text for name, text in inner)})"
+
+    def _initial_state(self) -> State:
         return {"children": [rule.start() for _, rule in self.rules], "before": None}
 
-    def _judge(self, state: State, epoch: int, value: Value) -> tuple[State, Verdict]:
+    def _update(self, state: State, epoch: int, value: Value) -> tuple[State, Outcome]:
         steps = [
-            _stepped(rule, child, epoch, value if name is None and rule.names else _pick(value, name))
+            _step(rule, child, epoch, value if name is None and rule.names else _value_of(value, name))
             for (name, rule), child in zip(self.rules, state["children"], strict=True)
         ]
         decisions = [decision for _, decision in steps]
-        stopped = [decision.stop for decision in decisions]
-        chosen = decisions[self._choose(stopped, [decision.epoch for decision in decisions])]
-        signal = self.rules[decisions.index(chosen)][0] or chosen.signal
-        reason = chosen.reason if self._enough(stopped) else None
-        why = chosen.why
-        if reason is None:
-            why, signal = _join(decisions, [name for name, _ in self.rules]), self.rules[0][0]
-        content = [decision.before == epoch for decision in decisions]
-        before = epoch if self._all_content(content) else state["before"]
+        none_against = not self._combine(decision.before != epoch for decision in decisions)
+        before = epoch if none_against else state["before"]
         changes = {"children": [child for child, _ in steps], "before": before}
-        return changes, Verdict(why, reason, before, signal, chosen.value if reason and signal else None)
+        if not self._combine(decision.stop for decision in decisions):
+            return changes, Outcome(self._explain(decisions), before=before, signal=self.rules[0][0])
+        epochs = [-1 if decision.epoch is None else decision.epoch for decision in decisions]
+        number = epochs.index(max(epochs))  # the rule that stopped last; if there are several, the first of them
+        last = decisions[number]
+        signal = self.rules[number][0] or last.signal
+        return changes, Outcome(last.why, last.reason, before, signal, last.value if signal else None)
+
+    def _explain(self, decisions: list[Decision]) -> str:
+        """Join the explanations of all rules. The first signal is the subject of the sentence."""
+        names = [None, *(name for name, _ in self.rules[1:])]
+        parts = zip(names, decisions, strict=True)
+        return "; ".join(f"{name.replace('_', ' ')} {said.why}" if name else said.why for name, said in parts)
 
     @abstractmethod
-    def _enough(self, stopped: list[bool]) -> bool:
-        """Whether these children together say stop."""
-
-    @abstractmethod
-    def _choose(self, stopped: list[bool], epochs: list[int | None]) -> int:
-        """The child that speaks for all."""
-
-    @abstractmethod
-    def _all_content(self, content: list[bool]) -> bool:
-        """Whether this epoch speaks for no stop, given which children find that it does."""
+    def _combine(self, flags: Iterable[bool]) -> bool:
+        """Return whether the rules together stop, given whether each of them does."""
 
 
 @dataclass(frozen=True)
 class AnyOf(Combined):
     """Stops with the first of its rules."""
 
-    def _enough(self, stopped: list[bool]) -> bool:
-        return any(stopped)
+    _function = "any_of"
 
-    def _choose(self, stopped: list[bool], epochs: list[int | None]) -> int:
-        return stopped.index(True) if any(stopped) else 0
-
-    def _all_content(self, content: list[bool]) -> bool:
-        return all(content)
+    def _combine(self, flags: Iterable[bool]) -> bool:
+        return any(flags)
 
 
 @dataclass(frozen=True)
 class AllOf(Combined):
-    """Stops with the last of its rules; one that has said stop is not asked again."""
+    """Stops with the last of its rules. A rule that has stopped stays stopped."""
 
-    def _enough(self, stopped: list[bool]) -> bool:
-        return all(stopped)
+    _function = "all_of"
 
-    def _choose(self, stopped: list[bool], epochs: list[int | None]) -> int:
-        return max(range(len(epochs)), key=lambda child: -1 if epochs[child] is None else epochs[child] or 0)
-
-    def _all_content(self, content: list[bool]) -> bool:
-        return any(content)
+    def _combine(self, flags: Iterable[bool]) -> bool:
+        return all(flags)
 
 
 def any_of(*rules: Rule, **named: Rule) -> AnyOf:
-    """Stop as soon as one rule says stop.
+    """Combine rules: stop as soon as one of them stops.
 
-    Rules without a name watch the deciding signal; a keyword names the signal its rule watches.
+    Stops when:
+        one rule stops. `Decision.reason` and `Decision.why` are those of that rule.
+    Misleads when:
+        many rules are combined: each one adds a chance to stop too early.
+
+    Args:
+        rules: rules on the first signal.
+        named: rules on other signals; the keyword is the name of the signal.
 
     Example:
         >>> from heldin import Level, NthRise, any_of, replay
@@ -115,7 +120,16 @@ def any_of(*rules: Rule, **named: Rule) -> AnyOf:
 
 
 def all_of(*rules: Rule, **named: Rule) -> AllOf:
-    """Stop once every rule has said stop, at this epoch or before.
+    """Combine rules: stop once all of them have stopped.
+
+    Stops when:
+        every rule has stopped, at this epoch or before. `Decision.reason` and `Decision.why` are those of the last one.
+    Misleads when:
+        one of the rules never stops: then training does not stop either.
+
+    Args:
+        rules: rules on the first signal.
+        named: rules on other signals; the keyword is the name of the signal.
 
     Example:
         >>> from heldin import Level, NthRise, all_of, replay
@@ -125,27 +139,23 @@ def all_of(*rules: Rule, **named: Rule) -> AllOf:
     return AllOf((*((None, rule) for rule in rules), *named.items()))
 
 
-def _stepped(rule: Rule, state: State, epoch: int, value: Value | None) -> tuple[State, Decision]:
-    """One step of a child; one whose signal has no value yet waits, and counts from its first value on."""
+def _step(rule: Rule, state: State, epoch: int, value: Value | None) -> tuple[State, Decision]:
+    """Step one of the rules. It waits while its signal has no value."""
     if value is None:
         return state, Decision(False, before=epoch, why="has nothing to compare with yet")
-    late = epoch - state["seen"]
-    state, decision = rule.step(state, value)
-    if not late:
-        return state, decision
-    before = None if decision.before is None else decision.before + late
-    return state, replace(decision, before=before, epoch=None if decision.epoch is None else decision.epoch + late)
+    return rule.step(state, value, epoch=epoch)
 
 
-def _pick(value: Value, name: str | None) -> float | None:
+def _value_of(value: Value, name: str | None) -> float | None:
+    """Return the value of the signal `name`, or of the first one."""
     if name is None:
         return first_value(value)
     if not isinstance(value, Mapping) or name not in value:
         known = list(value) if isinstance(value, Mapping) else []
         raise ArgumentError(
-            f"A rule watches the signal {name!r}, but the values given are of {known or 'one unnamed signal'}."
-            + near_match(name, known)
-            + " Watch it too: EarlyStopping(..., signal=[...])."
+            f"A rule uses the signal {name!r}, so its value should be given. Found the values of "
+            f"{known or 'one unnamed signal'}.{near_match(name, known)} Measure it too: "
+            "EarlyStopping(..., signal=[...])."
         )
     found = value[name]
     return None if found is None else float(found)
@@ -155,10 +165,3 @@ def _direction(directions: Directions, name: str | None) -> Direction:
     if isinstance(directions, Direction):
         return directions
     return directions[name] if name is not None and name in directions else next(iter(directions.values()))
-
-
-def _join(decisions: list[Decision], names: list[str | None]) -> str:
-    """What each rule says; the first one's signal is the subject of the sentence."""
-    others = zip(decisions[1:], names[1:], strict=True)
-    parts = [f"{name.replace('_', ' ')} {decision.why}" if name else decision.why for decision, name in others]
-    return "; ".join([decisions[0].why, *parts])

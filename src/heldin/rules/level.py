@@ -1,22 +1,26 @@
-"""Crossing a level."""
+"""Crossing a fixed threshold."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from heldin.errors import require_number
-from heldin.rules.rule import SingleRule, State, Verdict, require_direction
+from heldin.rules.rule import Outcome, SingleRule, State, require_direction
 from heldin.types import Direction, StopReason
 
 
 @dataclass(frozen=True)
 class Level(SingleRule):
-    """Stop at the first value beyond `threshold`; a value that just meets it does not stop.
+    """Stop when the signal crosses a fixed threshold.
+
+    Stops when:
+        a value is above `threshold`, or below it for a signal that falls. A value equal to `threshold` does not stop.
+    Misleads when:
+        the scale of the signal depends on the model, the loss or the data, since one threshold does not fit them all.
 
     Args:
-        threshold: the level.
-        direction: which side is beyond: above where the signal rises, below where it falls. None takes it from
-            the signal.
+        threshold: the threshold.
+        direction: where overfitting moves the values, `"rises"` or `"falls"`. None uses the signal's direction.
 
     Example:
         >>> from heldin import Level, replay
@@ -31,15 +35,15 @@ class Level(SingleRule):
         require_number("threshold", self.threshold, remedy="The evidence-based criterion stops at 0.")
         require_direction(self.direction)
 
-    def _begin(self) -> State:
-        return {"before": None}
+    def _initial_state(self) -> State:
+        return {"not_finite": 0, "before": None}
 
-    def _weigh(self, state: State, epoch: int, value: float) -> tuple[State, Verdict]:
+    def _on_finite(self, state: State, epoch: int, value: float) -> tuple[State, Outcome]:
         side = "above" if self._rising else "below"
         if self._worse(value, self.threshold):
             why = f"went {side} {self.threshold:.4g} ({value:.4g})"
-            return {}, Verdict(why, StopReason.LEVEL, state["before"])
-        return {"before": epoch}, Verdict(f"is at {value:.4g}, not {side} {self.threshold:.4g}", before=epoch)
+            return {}, Outcome(why, StopReason.LEVEL, state["before"])
+        return {"before": epoch}, Outcome(f"is at {value:.4g}, not {side} {self.threshold:.4g}", before=epoch)
 
-    def _pass_over(self, state: State, epoch: int) -> tuple[State, Verdict]:
-        return {}, Verdict("was not finite", before=state["before"])
+    def _on_non_finite(self, state: State) -> tuple[State, Outcome]:
+        return {}, Outcome("was not finite", before=state["before"])

@@ -1,24 +1,29 @@
-"""Waiting since the best value: what most frameworks call patience."""
+"""Waiting for an improvement on the best value: the patience of most frameworks, and Label Wave's first minimum."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from heldin.errors import require_integer, require_number
-from heldin.rules.rule import DEFAULT_PATIENCE, SingleRule, State, Verdict, require_direction
+from heldin.rules.rule import DEFAULT_PATIENCE, Outcome, Rule, SingleRule, State, Value, require_direction
+from heldin.rules.smoothing import Smoothed
 from heldin.types import Direction, StopReason
 
 
 @dataclass(frozen=True)
 class Patience(SingleRule):
-    """Stop after `patience` values in a row without an improvement on the best one.
+    """Stop when the signal has not improved for `patience` measurements, as in most frameworks.
 
-    A value that is not finite improves nothing, so it counts as waiting.
+    Stops when:
+        `patience` values in a row do not improve on the best one by more than `min_delta`. A non-finite value is not
+        an improvement. `Decision.before` is the epoch of the best value.
+    Misleads when:
+        the best value was an outlier, or the signal improves again after a plateau longer than `patience`.
 
     Args:
-        patience: how many values without improvement there may be; the last one stops.
-        min_delta: by how much (absolute) a value must beat the best one to be an improvement.
-        direction: which way is bad; None takes it from the signal.
+        patience: the number of values without improvement that stops training.
+        min_delta: the smallest improvement that counts, as an absolute difference.
+        direction: where overfitting moves the values, `"rises"` or `"falls"`. None uses the signal's direction.
 
     Example:
         >>> from heldin import Patience, replay
@@ -33,25 +38,73 @@ class Patience(SingleRule):
 
     def __post_init__(self) -> None:
         require_integer("patience", self.patience, at_least=1, remedy="5 is a common choice.")
-        require_number("min_delta", self.min_delta, at_least=0.0, remedy="0.0 takes every improvement.")
+        require_number("min_delta", self.min_delta, at_least=0.0, remedy="0.0 counts every improvement.")
         require_direction(self.direction)
 
-    def _begin(self) -> State:
-        return {"best": None, "waited": 0, "before": None}
+    def _initial_state(self) -> State:
+        return {"not_finite": 0, "best": None, "waited": 0, "before": None}
 
-    def _weigh(self, state: State, epoch: int, value: float) -> tuple[State, Verdict]:
+    def _on_finite(self, state: State, epoch: int, value: float) -> tuple[State, Outcome]:
         best = state["best"]
         if best is None or self._worse(best, value, self.min_delta):
             why = f"is at its best, {value:.4g}"
-            return {"best": value, "waited": 0, "before": epoch}, Verdict(why, before=epoch)
+            return {"best": value, "waited": 0, "before": epoch}, Outcome(why, before=epoch)
         return self._wait(state)
 
-    def _pass_over(self, state: State, epoch: int) -> tuple[State, Verdict]:
-        return self._wait(state) if state["best"] is not None else ({}, Verdict("was never finite"))
+    def _on_non_finite(self, state: State) -> tuple[State, Outcome]:
+        return self._wait(state) if state["best"] is not None else ({}, Outcome("was never finite"))
 
-    def _wait(self, state: State) -> tuple[State, Verdict]:
+    def _wait(self, state: State) -> tuple[State, Outcome]:
         waited, best = state["waited"] + 1, state["best"]
         reason = StopReason.NO_IMPROVEMENT if waited >= self.patience else None
         times = "measurement" if waited == 1 else "measurements"
         why = f"has not improved on {best:.4g} for {waited} {times}"
-        return {"waited": waited}, Verdict(why, reason, state["before"])
+        return {"waited": waited}, Outcome(why, reason, state["before"])
+
+
+@dataclass(frozen=True)
+class FirstMinimum(Rule):
+    """Stop at the first minimum of the moving average: the rule of Label Wave.
+
+    Stops when:
+        the mean of the last `window` values has not gone below its minimum for `patience` values. For a signal that
+        falls it is the first maximum. `Decision.before` is the epoch of the minimum.
+    Misleads when:
+        a shallow minimum comes before a deeper one: only the first is found.
+
+    Args:
+        window: the number of values in the mean.
+        patience: the number of means without a new minimum that stops training.
+        direction: where overfitting moves the values, `"rises"` or `"falls"`. None uses the signal's direction.
+
+    Reference:
+        Yuan, Feng, Liu, "Early Stopping Against Label Noise Without Validation Data", ICLR 2024.
+
+    Example:
+        >>> from heldin import FirstMinimum, replay
+        >>> decision = replay(FirstMinimum(window=2, patience=2), [3, 1, 1, 3, 3])
+        >>> decision.epoch, decision.before
+        (4, 2)
+    """
+
+    window: int = 3
+    patience: int = 5
+    direction: Direction | str | None = None
+
+    def __post_init__(self) -> None:
+        require_integer("window", self.window, at_least=1, remedy="3 is a common choice.")
+        require_integer("patience", self.patience, at_least=1, remedy="5 is a common choice.")
+        require_direction(self.direction)
+
+    @property
+    def _smoothed(self) -> Smoothed:
+        return Smoothed(Patience(self.patience, direction=self.direction), window=self.window)
+
+    def _initial_state(self) -> State:
+        return self._smoothed._initial_state()
+
+    def _update(self, state: State, epoch: int, value: Value) -> tuple[State, Outcome]:
+        changes, outcome = self._smoothed._update(state, epoch, value)
+        if outcome.reason is StopReason.NO_IMPROVEMENT:
+            outcome = replace(outcome, reason=StopReason.FIRST_MINIMUM)
+        return changes, outcome

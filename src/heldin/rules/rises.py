@@ -1,6 +1,6 @@
-"""Counting rises over the value before: the paper's two stopping thresholds (section "Early Stopping Threshold").
+"""Counting rises: the two stopping thresholds of the paper (section "Early Stopping Threshold").
 
-A rise compares with the previous value, not with the best; an equal value is none.
+A rise is an increase over the previous finite value, not over the best one. An equal value is not a rise.
 """
 
 from __future__ import annotations
@@ -8,13 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from heldin.errors import require_integer, require_number
-from heldin.rules.rule import DEFAULT_PATIENCE, SingleRule, State, Verdict, require_direction
+from heldin.rules.rule import DEFAULT_PATIENCE, Outcome, SingleRule, State, require_direction
 from heldin.types import Direction, StopReason
 
 
 @dataclass(frozen=True)
 class _Rises(SingleRule):
-    """What the two thresholds share: a count of rises that reaches `patience`."""
+    """The arguments and the state that both thresholds share."""
 
     patience: int = DEFAULT_PATIENCE
     min_delta: float = 0.0
@@ -25,8 +25,8 @@ class _Rises(SingleRule):
         require_number("min_delta", self.min_delta, at_least=0.0, remedy="0.0 counts every rise.")
         require_direction(self.direction)
 
-    def _begin(self) -> State:
-        return {"last": None, "rises": 0, "from": None, "before": None}
+    def _initial_state(self) -> State:
+        return {"not_finite": 0, "last": None, "rises": 0, "from": None, "before": None}
 
     def _rose(self, state: State, value: float) -> bool:
         return state["last"] is not None and self._worse(value, state["last"], self.min_delta)
@@ -34,15 +34,19 @@ class _Rises(SingleRule):
 
 @dataclass(frozen=True)
 class NthRise(_Rises):
-    """Stop at the `patience`-th rise since the start, consecutive or not: the paper's (t1).
+    """Stop at the `patience`-th increase of the signal, consecutive or not: threshold (t1) of the paper.
 
-    On pure noise it fires near epoch 10 whatever the curve does; smooth the values (`Smoothed`) or use fixed probe
-    batches where a single run is all there is.
+    Stops when:
+        `patience` values since the start were higher than the one before. `Decision.before` is the epoch before the
+        first rise.
+    Misleads when:
+        the values are noisy: on pure noise it stops near epoch 10. For a single run use `Smoothed`, or the same
+        batches at every measurement (`probes="fixed"`).
 
     Args:
-        patience: how many rises there may be; the last one stops.
-        min_delta: by how much (absolute) a value must exceed the one before to count.
-        direction: which way is bad; None takes it from the signal.
+        patience: the number of rises that stops training.
+        min_delta: the smallest rise that counts, as an absolute difference.
+        direction: where overfitting moves the values, `"rises"` or `"falls"`. None uses the signal's direction.
 
     Example:
         >>> from heldin import NthRise, replay
@@ -50,30 +54,33 @@ class NthRise(_Rises):
         'stopped at epoch 4: the value rose for the 2nd time (0.4 -> 0.8)'
     """
 
-    def _weigh(self, state: State, epoch: int, value: float) -> tuple[State, Verdict]:
-        rose = self._rose(state, value)
-        rises = state["rises"] + rose
+    def _on_finite(self, state: State, epoch: int, value: float) -> tuple[State, Outcome]:
+        rises = state["rises"] + self._rose(state, value)
         before = epoch if rises == 0 else state["before"]
         changes = {"last": value, "rises": rises, "before": before}
         if rises >= self.patience:
-            why = f"{self._went} for the {ordinal(rises)} time ({state['last']:.4g} -> {value:.4g})"
-            return changes, Verdict(why, StopReason.NTH_RISE, before)
-        return changes, Verdict(f"{self._went} {rises} of {self.patience} times", before=before)
+            why = f"{self._verb} for the {ordinal(rises)} time ({state['last']:.4g} -> {value:.4g})"
+            return changes, Outcome(why, StopReason.NTH_RISE, before)
+        return changes, Outcome(f"{self._verb} {rises} of {self.patience} times", before=before)
 
-    def _pass_over(self, state: State, epoch: int) -> tuple[State, Verdict]:
-        return {}, Verdict(f"{self._went} {state['rises']} of {self.patience} times", before=state["before"])
+    def _on_non_finite(self, state: State) -> tuple[State, Outcome]:
+        return {}, Outcome(f"{self._verb} {state['rises']} of {self.patience} times", before=state["before"])
 
 
 @dataclass(frozen=True)
 class ConsecutiveRises(_Rises):
-    """Stop when the value has risen `patience` times in a row: the paper's (t2).
+    """Stop after `patience` consecutive increases of the signal: threshold (t2) of the paper.
 
-    A value that is not finite breaks the row.
+    Stops when:
+        each of the last `patience` values was higher than the one before. A non-finite value breaks the row.
+        `Decision.before` is the epoch before the row.
+    Misleads when:
+        the values are noisy: single falls break the row, and it may never stop.
 
     Args:
-        patience: how many rises in a row stop.
-        min_delta: by how much (absolute) a value must exceed the one before to count.
-        direction: which way is bad; None takes it from the signal.
+        patience: the number of rises in a row that stops training.
+        min_delta: the smallest rise that counts, as an absolute difference.
+        direction: where overfitting moves the values, `"rises"` or `"falls"`. None uses the signal's direction.
 
     Example:
         >>> from heldin import ConsecutiveRises, replay
@@ -81,7 +88,7 @@ class ConsecutiveRises(_Rises):
         4
     """
 
-    def _weigh(self, state: State, epoch: int, value: float) -> tuple[State, Verdict]:
+    def _on_finite(self, state: State, epoch: int, value: float) -> tuple[State, Outcome]:
         rose = self._rose(state, value)
         rises = state["rises"] + 1 if rose else 0
         before = state["before"] if rose else epoch
@@ -89,17 +96,17 @@ class ConsecutiveRises(_Rises):
         changes = {"last": value, "rises": rises, "before": before, "from": start}
         if rises >= self.patience:
             times = "once" if rises == 1 else f"{rises} times in a row"
-            why = f"{self._went} {times} ({start:.4g} -> {value:.4g})"
-            return changes, Verdict(why, StopReason.CONSECUTIVE_RISES, before)
-        return changes, Verdict(f"{self._went} {rises} of {self.patience} times in a row", before=before)
+            why = f"{self._verb} {times} ({start:.4g} -> {value:.4g})"
+            return changes, Outcome(why, StopReason.CONSECUTIVE_RISES, before)
+        return changes, Outcome(f"{self._verb} {rises} of {self.patience} times in a row", before=before)
 
-    def _pass_over(self, state: State, epoch: int) -> tuple[State, Verdict]:
-        why = f"{self._went} 0 of {self.patience} times in a row"
-        return {"rises": 0}, Verdict(why, before=state["before"])
+    def _on_non_finite(self, state: State) -> tuple[State, Outcome]:
+        why = f"{self._verb} 0 of {self.patience} times in a row"
+        return {"rises": 0}, Outcome(why, before=state["before"])
 
 
 def ordinal(number: int) -> str:
-    """1st, 2nd, 3rd, 4th, ..."""
+    """Return 1st, 2nd, 3rd, 4th, ..."""
     if number % 100 in (11, 12, 13):
         return f"{number}th"
     return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th') }"

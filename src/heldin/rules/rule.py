@@ -1,28 +1,27 @@
-"""What every rule is: two pure functions and a state that can be written as JSON.
+"""The interface of a rule: two pure functions, and a state of plain JSON values.
 
-`start()` gives the state before the first value; `step(state, value)` gives the next state and a `Decision`, and
-changes nothing. What holds for all rules is settled here, once:
+`start()` returns the state before the first value. `step(state, value)` returns the next state and a `Decision`, and
+modifies nothing. Three things hold for every rule:
 
-- A value that is not finite is never an improvement and never a rise. After `patience` of them in a row (5 for a
-  rule without patience) the decision is to stop, with reason NOT_FINITE.
-- Once a rule has said stop it repeats that decision, whatever comes.
-- Which way is bad (`direction`) belongs to the signal. A rule that was not told takes rising as bad.
+- A non-finite value is never an improvement and never a rise. After `patience` of them in a row (5 for a rule without
+  patience) the rule stops with reason NOT_FINITE.
+- A rule that has stopped repeats its decision for every later value.
+- The direction belongs to the signal. A rule without a direction assumes that overfitting makes the values rise.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import Field, asdict, dataclass, fields, is_dataclass, replace
 from typing import Any, TypeAlias, TypeGuard, TypeVar
 
 from heldin.errors import ArgumentError, require_choice
 from heldin.types import Decision, Direction, StopReason
 
 State: TypeAlias = dict[str, Any]
-Value: TypeAlias = "float | Mapping[str, float | None]"  # None: a signal that has no value yet
-MaybeValue: TypeAlias = "Value | None"
+Value: TypeAlias = "float | Mapping[str, float | None]"  # None: the signal has no value yet
 Directions: TypeAlias = "Direction | Mapping[str, Direction]"
 
 DEFAULT_PATIENCE = 5
@@ -31,123 +30,180 @@ AnyRule = TypeVar("AnyRule", bound="Rule")
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """What a rule makes of one value; `reason` is None while there is none to stop."""
+class Outcome:
+    """What one value means for a rule. `reason` is None if training should continue."""
 
     why: str
     reason: StopReason | None = None
     before: int | None = None
     signal: str | None = None
-    value: float | None = None  # where it is not that of the first signal
+    value: float | None = None  # None: the value of the first signal
 
 
 class Rule(ABC):
-    """Numbers -> decision."""
+    """Turns a series of numbers into a decision to stop."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The signals this rule asks for by name; none means: the deciding one, as a plain number."""
+        """The signals that the rule refers to by name. If there are none, it uses the first signal."""
         return ()
 
     def start(self) -> State:
-        """The state before the first value."""
-        return {"seen": 0, "stopped": None, **self._start()}
+        """Return the state before the first value."""
+        return {"seen": 0, "stopped": None, **self._initial_state()}
 
-    def step(self, state: State, value: Value) -> tuple[State, Decision]:
-        """The state after `value`, and the decision."""
-        epoch, stopped = state["seen"], state["stopped"]
+    def step(self, state: State, value: Value, *, epoch: int | None = None) -> tuple[State, Decision]:
+        """Return the state after `value`, and the decision.
+
+        Args:
+            state: what `start` or the previous `step` returned. It is not modified.
+            value: a number, or one number per signal, keyed by its name.
+            epoch: the epoch of `value`. By default, the number of values seen before.
+        """
+        seen, stopped = state["seen"], state["stopped"]
+        epoch = seen if epoch is None else epoch
         last = first_value(value)
         if stopped is None:
-            changes, verdict = self._judge(state, epoch, value)
+            changes, outcome = self._update(state, epoch, value)
             state = {**state, **changes}
-            last = last if verdict.value is None else verdict.value
-            if verdict.reason is not None:
-                stopped = {**asdict(verdict), "reason": verdict.reason.value, "epoch": epoch, "value": last}
-        state = {**state, "seen": epoch + 1, "stopped": stopped}
+            last = last if outcome.value is None else outcome.value
+            if outcome.reason is not None:
+                stopped = {**asdict(outcome), "reason": outcome.reason.value, "epoch": epoch, "value": last}
+        state = {**state, "seen": seen + 1, "stopped": stopped}
         if stopped is not None:
             reason = StopReason(stopped["reason"])
-            return state, Decision(True, **{**stopped, "reason": reason}, history_length=epoch + 1)
-        return state, Decision(False, None, None, last, epoch + 1, verdict.why, verdict.signal, verdict.before)
+            return state, Decision(True, **{**stopped, "reason": reason}, history_length=seen + 1)
+        return state, Decision(False, None, None, last, seen + 1, outcome.why, outcome.signal, outcome.before)
 
-    @abstractmethod
-    def facing(self: AnyRule, directions: Directions) -> AnyRule:
-        """The same rule, told which way is bad where it did not know yet."""
-
-    @abstractmethod
-    def _start(self) -> State:
-        """This rule's own part of the state."""
-
-    @abstractmethod
-    def _judge(self, state: State, epoch: int, value: Value) -> tuple[State, Verdict]:
-        """The changes to the state that `value` brings, and the verdict on it."""
-
-
-@dataclass(frozen=True)
-class SingleRule(Rule):
-    """A rule that looks at one finite number at a time; a subclass says in `_weigh` what it makes of it."""
-
-    def facing(self: AnyRule, directions: Directions) -> AnyRule:
-        """The same rule, told which way is bad where it did not know yet."""
+    def with_direction(self: AnyRule, directions: Directions) -> AnyRule:
+        """Return the same rule with the direction of its signal, unless it already has one."""
+        if getattr(self, "direction", self) is not None:
+            return self
         direction = directions if isinstance(directions, Direction) else next(iter(directions.values()))
-        return replace(self, direction=direction) if getattr(self, "direction", None) is None else self  # type: ignore[type-var]
+        return with_arguments(self, direction=direction)
 
-    def _start(self) -> State:
-        return {"not_finite": 0, **self._begin()}
+    def describe(self, *, keywords: bool = True) -> str:
+        """Return the rule as short text, without arguments that have no effect.
 
-    def _judge(self, state: State, epoch: int, value: Value) -> tuple[State, Verdict]:
+        Args:
+            keywords: write the names of the arguments.
+
+        Example:
+            >>> from heldin import Patience, Smoothed
+            >>> Smoothed(Patience(10), window=3).describe()
+            'Smoothed(rule=Patience(patience=10), window=3)'
+            >>> Smoothed(Patience(10), window=3).describe(keywords=False)
+            'Smoothed(Patience(10), 3)'
+        """
+        written: list[str] = []
+        for position, field in enumerate(_fields(self)):
+            value = getattr(self, field.name)
+            if value is None or (value == field.default and field.name not in ("window", "patience")):
+                continue
+            text = value.describe(keywords=keywords) if isinstance(value, Rule) else getattr(value, "value", value)
+            in_order = len(written) == position
+            written.append(f"{text}" if in_order and not keywords else f"{field.name}={text}")
+        return f"{type(self).__name__}({', '.join(written)})"
+
+    @abstractmethod
+    def _initial_state(self) -> State:
+        """The part of the state that is specific to this rule."""
+
+    @abstractmethod
+    def _update(self, state: State, epoch: int, value: Value) -> tuple[State, Outcome]:
+        """Return the entries of the state that `value` changes, and what it means."""
+
+
+class SingleRule(Rule):
+    """A rule on the values of one signal. A subclass handles one finite value at a time, in `_on_finite`."""
+
+    def _update(self, state: State, epoch: int, value: Value) -> tuple[State, Outcome]:
         number = single_value(value)
         if math.isfinite(number):
-            changes, verdict = self._weigh(state, epoch, number)
-            return {"not_finite": 0, **changes}, verdict
-        changes, verdict = self._pass_over(state, epoch)
-        run, limit = state["not_finite"] + 1, getattr(self, "patience", DEFAULT_PATIENCE)
-        if run >= limit:
+            changes, outcome = self._on_finite(state, epoch, number)
+            return {"not_finite": 0, **changes}, outcome
+        changes, outcome = self._on_non_finite(state)
+        num_in_a_row, limit = state["not_finite"] + 1, getattr(self, "patience", DEFAULT_PATIENCE)
+        if num_in_a_row >= limit:
             times = "was not finite" if limit == 1 else f"was not finite {limit} times in a row"
-            verdict = Verdict(f"{times} ({number})", StopReason.NOT_FINITE, verdict.before)
-        return {"not_finite": run, **changes}, verdict
+            outcome = Outcome(f"{times} ({number})", StopReason.NOT_FINITE, outcome.before)
+        return {"not_finite": num_in_a_row, **changes}, outcome
 
     @abstractmethod
-    def _begin(self) -> State:
-        """The state of this rule proper."""
+    def _on_finite(self, state: State, epoch: int, value: float) -> tuple[State, Outcome]:
+        """Return the changes and the outcome of a finite value."""
 
     @abstractmethod
-    def _weigh(self, state: State, epoch: int, value: float) -> tuple[State, Verdict]:
-        """What a finite value changes and means."""
-
-    @abstractmethod
-    def _pass_over(self, state: State, epoch: int) -> tuple[State, Verdict]:
-        """What a value that is not finite changes and means, short of NOT_FINITE."""
+    def _on_non_finite(self, state: State) -> tuple[State, Outcome]:
+        """Return the changes and the outcome of a non-finite value, if there are not yet too many in a row."""
 
     @property
     def _rising(self) -> bool:
         return getattr(self, "direction", None) != Direction.FALLS
 
     @property
-    def _went(self) -> str:
+    def _verb(self) -> str:
         return "rose" if self._rising else "fell"
 
     def _worse(self, value: float, than: float, by: float = 0.0) -> bool:
         return value > than + by if self._rising else value < than - by
 
 
-def require_direction(direction: object) -> None:
-    """Refuse what is neither a direction, nor the word for one, nor None."""
+def replay(rule: Rule, values: Iterable[Value | None], *, direction: Direction | str | None = None) -> Decision:
+    """Apply a rule to recorded values. Return the decision at which it stops, or else the last one.
+
+    Args:
+        rule: any rule.
+        values: one number per epoch, starting at epoch 0 (or one mapping of numbers, for rules on several signals).
+            None, for a signal that has no value yet, is skipped.
+        direction: `"rises"` or `"falls"`: where overfitting moves the values, for a rule without a direction. By
+            default they rise.
+
+    Example:
+        >>> from heldin import NthRise, replay
+        >>> replay(NthRise(patience=2), [3, 1, 2, 1, 2, 3]).epoch
+        4
+    """
+    require_direction(direction)
     if direction is not None:
-        require_choice("direction", direction, [known.value for known in Direction])
+        rule = rule.with_direction(Direction(direction))
+    state, decision = rule.start(), Decision(stop=False)
+    for epoch, value in enumerate(values):
+        if has_value(value):
+            state, decision = rule.step(state, value, epoch=epoch)
+        if decision.stop:
+            break
+    return decision
+
+
+def has_value(value: Value | None) -> TypeGuard[Value]:
+    """Return whether there is a value for a rule. Signals that compare readings have none at first."""
+    if isinstance(value, Mapping):
+        return not value or any(number is not None for number in value.values())
+    return value is not None
+
+
+def _fields(rule: object) -> tuple[Field[object], ...]:
+    return fields(rule) if is_dataclass(rule) else ()
+
+
+def with_arguments(rule: AnyRule, /, **arguments: object) -> AnyRule:
+    """Return a copy of a rule with other arguments."""
+    return replace(rule, **arguments)  # type: ignore[type-var]  # every rule with arguments is a dataclass
 
 
 def single_value(value: Value) -> float:
-    """The one number a plain rule is given."""
+    """Return the number of a rule on one signal."""
     if isinstance(value, Mapping):
         raise ArgumentError(
-            f"A rule on one signal was given the values of {', '.join(value)}. Name the signal each rule watches: "
-            "any_of(gradient_disparity=NthRise(5), ...)."
+            f"A rule on one signal should be given one number. Found the values of {', '.join(value)}. Name the signal "
+            "of each rule: any_of(gradient_disparity=NthRise(5), ...)."
         )
     return float(value)
 
 
 def first_value(value: Value) -> float | None:
-    """The value of the signal that comes first, the deciding one; None while it has none."""
+    """Return the value of the first signal, or None if it has none yet."""
     if not isinstance(value, Mapping):
         return float(value)
     if not value:
@@ -156,17 +212,7 @@ def first_value(value: Value) -> float | None:
     return None if first is None else float(first)
 
 
-def says_something(value: MaybeValue) -> TypeGuard[Value]:
-    """Whether a signal has a value: those that compare readings have none at first, and rules are not asked then."""
-    if isinstance(value, Mapping):
-        return not value or any(number is not None for number in value.values())
-    return value is not None
-
-
-def placed(decision: Decision, epochs: Sequence[int]) -> Decision:
-    """The same decision, where the rule's n-th value was that of `epochs[n]`."""
-    return replace(
-        decision,
-        epoch=None if decision.epoch is None else epochs[decision.epoch],
-        before=None if decision.before is None else epochs[decision.before],
-    )
+def require_direction(direction: object) -> None:
+    """Raise an error unless `direction` is a direction, its name, or None."""
+    if direction is not None:
+        require_choice("direction", direction, [known.value for known in Direction])

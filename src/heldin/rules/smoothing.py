@@ -1,4 +1,4 @@
-"""Rules around a rule: look at a smoothed value, or do not look at all for a while."""
+"""Rules around another rule: give it smoothed values, or skip the first ones."""
 
 from __future__ import annotations
 
@@ -8,73 +8,72 @@ from abc import abstractmethod
 from dataclasses import dataclass, replace
 
 from heldin.errors import ArgumentError, require_integer, require_number
-from heldin.rules.rule import Directions, Rule, State, Value, Verdict, single_value
+from heldin.rules.rule import Directions, Outcome, Rule, State, Value, single_value
 
 
 @dataclass(frozen=True)
 class Wrapped(Rule):
-    """A rule that passes some of what it is given, changed or not, to the rule inside."""
+    """A rule inside another one, which changes or skips the values before the inner rule gets them."""
 
     rule: Rule
 
     def __post_init__(self) -> None:
         if not isinstance(self.rule, Rule):
             raise ArgumentError(
-                f"{type(self).__name__} takes a rule first. Found {self.rule!r}. "
+                f"The first argument of {type(self).__name__} should be a rule. Found {self.rule!r}. "
                 f"Write {type(self).__name__}(NthRise(5), ...)."
             )
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The signals the rule inside asks for by name."""
+        """The signals that the inner rule refers to by name."""
         return self.rule.names
 
-    def facing(self, directions: Directions) -> Wrapped:
-        """The same rule, told which way is bad where it did not know yet."""
-        return replace(self, rule=self.rule.facing(directions))
+    def with_direction(self, directions: Directions) -> Wrapped:
+        """Return the same rule; the inner rule gets the direction of its signal, unless it already has one."""
+        return replace(self, rule=self.rule.with_direction(directions))
 
-    def _start(self) -> State:
-        return {"inner": self.rule.start(), "before": None, **self._begin()}
+    def _initial_state(self) -> State:
+        return {"inner": self.rule.start(), "before": None}
 
-    def _judge(self, state: State, epoch: int, value: Value) -> tuple[State, Verdict]:
-        changes, passed = self._pass_on(state, value)
-        if passed is None:
-            return {**changes, "before": epoch}, Verdict(self._waiting({**state, **changes}), before=epoch)
-        index = state["inner"]["seen"]
-        inner, decision = self.rule.step(state["inner"], passed)
-        before = epoch if decision.before == index else state["before"]
-        named = decision.signal is not None
-        return {**changes, "inner": inner, "before": before}, Verdict(
-            self._describe(decision.why), decision.reason, before, decision.signal, decision.value if named else None
-        )
+    def _update(self, state: State, epoch: int, value: Value) -> tuple[State, Outcome]:
+        changes, changed = self._transform(state, value)
+        if changed is None:
+            return {**changes, "before": epoch}, Outcome(self._waiting({**state, **changes}), before=epoch)
+        inner, decision = self.rule.step(state["inner"], changed, epoch=epoch)
+        before = epoch if decision.before == epoch else state["before"]
+        own_value = None if decision.signal is None else decision.value
+        outcome = Outcome(self._prefix + decision.why, decision.reason, before, decision.signal, own_value)
+        return {**changes, "inner": inner, "before": before}, outcome
+
+    @property
+    def _prefix(self) -> str:
+        """What comes before the inner rule's explanation."""
+        return ""
 
     @abstractmethod
-    def _begin(self) -> State:
-        """The wrapper's own state."""
-
-    @abstractmethod
-    def _pass_on(self, state: State, value: Value) -> tuple[State, Value | None]:
-        """What changes, and what the rule inside gets to see (None: nothing yet)."""
+    def _transform(self, state: State, value: Value) -> tuple[State, Value | None]:
+        """Return the changes of the state, and the value for the inner rule (None: it gets none)."""
 
     @abstractmethod
     def _waiting(self, state: State) -> str:
-        """What to say while nothing is passed on."""
-
-    def _describe(self, why: str) -> str:
-        return why
+        """The explanation while the inner rule gets no values."""
 
 
 @dataclass(frozen=True)
 class Smoothed(Wrapped):
-    """Let `rule` see the mean of the last `window` values, or an exponential moving average, instead of each value.
+    """Apply a rule to the moving average of the signal: over a window, or exponential.
 
-    A mean exists from the `window`-th finite value on; before that the rule inside sees nothing. A value that is
-    not finite enters no mean; it is passed on as it is, so that the rule inside can count it.
+    Stops when:
+        the inner rule stops on the averages. The mean over a window exists from the `window`-th finite value on. A
+        non-finite value is not averaged: the inner rule gets it unchanged, and counts it.
+    Misleads when:
+        the average lags: with a large `window` or `ema` the stop comes late.
 
     Args:
         rule: the rule that decides.
-        window: how many values to average over.
-        ema: the weight of the past, between 0 and 1: average = ema * average + (1 - ema) * value.
+        window: the number of values in the mean.
+        ema: the weight of the past, from 0 to below 1: average = ema * average + (1 - ema) * value.
 
     Example:
         >>> from heldin import NthRise, Smoothed, replay
@@ -89,20 +88,25 @@ class Smoothed(Wrapped):
         super().__post_init__()
         if (self.window is None) == (self.ema is None):
             raise ArgumentError(
-                f"Smoothed takes either `window` or `ema`. Found `window = {self.window}`, `ema = {self.ema}`. "
-                "Write Smoothed(rule, window=3) or Smoothed(rule, ema=0.8)."
+                f"Smoothed should be given either `window` or `ema`. Found `window = {self.window}`, "
+                f"`ema = {self.ema}`. Write Smoothed(rule, window=3) or Smoothed(rule, ema=0.8)."
             )
         if self.window is not None:
             require_integer("window", self.window, at_least=1, remedy="3 to 5 is a common choice.")
         if self.ema is not None:
             require_number("ema", self.ema, at_least=0.0, remedy="0.7 to 0.9 is a common choice.")
             if self.ema >= 1.0:
-                raise ArgumentError(f"Parameter `ema` should be below 1. Found `ema = {self.ema}`, which never moves.")
+                raise ArgumentError(f"Parameter `ema` should be below 1. Found `ema = {self.ema}`. Try 0.8.")
 
-    def _begin(self) -> State:
-        return {"kept": []}
+    @property
+    def _prefix(self) -> str:
+        what = f"mean over {self.window} values" if self.ema is None else f"moving average (ema {self.ema:g})"
+        return f"({what}) "
 
-    def _pass_on(self, state: State, value: Value) -> tuple[State, Value | None]:
+    def _initial_state(self) -> State:
+        return {**super()._initial_state(), "kept": []}
+
+    def _transform(self, state: State, value: Value) -> tuple[State, Value | None]:
         number = single_value(value)
         kept: list[float] = state["kept"]
         if not math.isfinite(number):
@@ -113,25 +117,26 @@ class Smoothed(Wrapped):
         window = self.window or 1
         kept = [*kept, number][-window:]
         if len(kept) < window:
-            # The rule inside has seen nothing finite yet; this value ends a row of those that were not.
+            # The inner rule has seen nothing finite so far; this value ends a row of non-finite ones.
             return {"kept": kept, "inner": self.rule.start()}, None
         return {"kept": kept}, statistics.mean(kept)  # exact: no overflow, and equal values keep their mean
 
     def _waiting(self, state: State) -> str:
         return f"has {len(state['kept'])} of the {self.window} values its mean needs"
 
-    def _describe(self, why: str) -> str:
-        what = f"mean over {self.window} values" if self.ema is None else f"moving average (ema {self.ema:g})"
-        return f"({what}) {why}"
-
 
 @dataclass(frozen=True)
 class Warmup(Wrapped):
-    """Let `rule` see nothing of the first `n` values, whatever they are.
+    """Ignore the first `n` values of the signal, then apply a rule.
+
+    Stops when:
+        the inner rule stops on the values after the first `n`.
+    Misleads when:
+        `n` is so large that overfitting begins before: a rule that compares with the best value then misses it.
 
     Args:
         rule: the rule that decides afterwards.
-        n: how many values to pass over.
+        n: the number of values to ignore.
 
     Example:
         >>> from heldin import NthRise, Warmup, replay
@@ -145,14 +150,14 @@ class Warmup(Wrapped):
         super().__post_init__()
         require_integer("n", self.n, at_least=0, remedy="0 means no warm-up.")
 
-    def _begin(self) -> State:
-        return {"passed_over": 0}
+    def _initial_state(self) -> State:
+        return {**super()._initial_state(), "ignored": 0}
 
-    def _pass_on(self, state: State, value: Value) -> tuple[State, Value | None]:
-        if state["passed_over"] < self.n:
-            self.rule.step(self.rule.start(), value)  # what the rule inside would refuse is refused at once
-            return {"passed_over": state["passed_over"] + 1}, None
+    def _transform(self, state: State, value: Value) -> tuple[State, Value | None]:
+        if state["ignored"] < self.n:
+            self.rule.step(self.rule.start(), value)  # raises now what it would raise after the warm-up
+            return {"ignored": state["ignored"] + 1}, None
         return {}, value
 
     def _waiting(self, state: State) -> str:
-        return f"is warming up ({state['passed_over']} of {self.n})"
+        return f"is warming up ({state['ignored']} of {self.n})"
