@@ -274,7 +274,9 @@ class SignalReader:
         return in_order(loader, seed=derive_seed(self.seed, "whole"), num_samples=num_samples)
 
     def _training_outputs(self, loader: Iterable[Batch]) -> Tensor | None:
-        if self.cache.outputs is not None and not self.cache.updated:
+        if self.cache.outputs is None:
+            return None
+        if not self.cache.updated:
             self.probe.warn_once(
                 "no outputs",
                 "observe() was not called since the last reading: outputs are computed by an evaluation pass.",

@@ -48,8 +48,6 @@ class WeightSnapshot:
 
     def take(self, model: nn.Module, epoch: int) -> None:
         """Keep the weights of this epoch in place of the present ones."""
-        if self.keep is None:
-            return
         weights = {name: _copy_to_cpu(value) for name, value in model.state_dict().items()}
         if self.keep_in is None:
             self._weights = weights

@@ -266,7 +266,7 @@ class EarlyStopping:
     def _record(self, reading: Reading) -> None:
         self._readings.append(reading)
         self._decide(reading)
-        if self._is_worth_keeping(reading):
+        if self.keep is not None and self._is_worth_keeping(reading):
             self._snapshot.take(self.model, reading.epoch)
 
     def _decide(self, reading: Reading) -> None:

@@ -17,12 +17,10 @@ import torch
 from torch import Tensor, nn
 
 from heldin.errors import ArgumentError, BatchesError, require_choice, require_integer, require_number
-from heldin.gram import gram
-from heldin.probing.backward import out_of_reals
-from heldin.probing.batches import moved
+from heldin.gradients import Gradients
+from heldin.probing.batches import Batch, to_device
 from heldin.probing.losses import LossFunction, sample_losses_from
-from heldin.probing.probe import Probe
-from heldin.types import Gradients
+from heldin.probing.probe import Mode, Probe
 
 Optimizer = Literal["sgd", "momentum", "adagrad", "adadelta", "rmsprop", "adam"]
 Form = Literal["exact", "bound", "printed"]
@@ -166,7 +164,7 @@ def penalty(
     batches: Sequence[Any],
     *,
     learning_rate: float,
-    mode: str = "train",
+    mode: Mode = "train",
     seed: int = 0,
 ) -> Penalty:
     """The generalization penalty, measured: a step of SGD on either batch, and the losses of both after each.
@@ -200,10 +198,10 @@ def penalty(
     _require_positive("learning_rate", learning_rate)
     first, second = _two_pairs(batches)
     one, other = (probe.gradients([batch], "none") for batch in (first, second))
-    w1, w2 = (_stepped(probe, gradients.row(0), learning_rate) for gradients in (one, other))
+    w1, w2 = (_stepped(probe, gradients.rows[0], learning_rate) for gradients in (one, other))
     r1 = _losses(probe, w2, first) - _losses(probe, w1, first)  # (2,): surrogate, 0-1
     r2 = _losses(probe, w1, second) - _losses(probe, w2, second)
-    both = gram(Gradients((*one.rows, *other.rows), (1.0, 1.0), one.sizes, split=2), inner=True)
+    both = Gradients((*one.rows, *other.rows), (1.0, 1.0), one.sizes, split=2).gram(inner=True)
     linear = learning_rate * (both.inner(0, 0) - both.inner(0, 1))
     return Penalty(
         surrogate=(float(r1[0]), float(r2[0])),
@@ -217,10 +215,15 @@ def _stepped(probe: Probe, gradient: Sequence[Tensor | None], learning_rate: flo
     """New tensors w - gamma * g, by name, for the parameters that take part."""
     names = {parameter: name for name, parameter in probe.model.named_parameters()}
     return {
-        names[parameter]: (parameter.detach() - learning_rate * out_of_reals(part, parameter)).requires_grad_()
+        names[parameter]: (parameter.detach() - learning_rate * _as_complex(part, parameter)).requires_grad_()
         for parameter, part in zip(probe.parameters(), gradient, strict=True)
         if part is not None
     }
+
+
+def _as_complex(gradient: Tensor, parameter: Tensor) -> Tensor:
+    """Undo `as_real`: the gradient of a complex parameter as complex numbers."""
+    return torch.view_as_complex(gradient.contiguous()) if parameter.is_complex() else gradient
 
 
 def _losses(probe: Probe, weights: dict[str, Tensor], batch: Any) -> Tensor:
@@ -232,7 +235,7 @@ def _losses(probe: Probe, weights: dict[str, Tensor], batch: Any) -> Tensor:
         return outputs[-1]
 
     with probe.session() as devices:
-        here = moved(batch, devices)
+        here = to_device(batch, devices)
         losses = sample_losses_from(probe.loss_fn, None)(model, here)  # type: ignore[arg-type]
         return torch.stack([losses.detach().cpu().double().mean(), _zero_one(outputs[-1], here[1])])
 

@@ -258,7 +258,8 @@ def _new_pass(source: Iterable[Batch], generator: torch.Generator) -> Iterable[B
             _refuse_one_shot(source.dataset)
         return copy_loader(source, _on_default_device(generator))
     _refuse_one_shot(source)
-    return _shallow_copy(source)
+    own: Iterable[Batch] = _shallow_copy(source)
+    return own
 
 
 def _refuse_one_shot(source: Iterable[Batch]) -> None:

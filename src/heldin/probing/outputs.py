@@ -140,10 +140,9 @@ class OutputCache:
         self.outputs[positions] = new
         self.updated = True
 
-    def all_outputs(self, loader: Iterable[Batch]) -> Tensor | None:
-        """The outputs of all samples of the loader's dataset, in order; None if none were stored."""
-        if self.outputs is None:
-            return None
+    def all_outputs(self, loader: Iterable[Batch]) -> Tensor:
+        """The outputs of all samples of the loader's dataset, in order; 0 for those that were never stored."""
+        assert self.outputs is not None
         try:
             size = len(loader.dataset)  # type: ignore[attr-defined]
         except (AttributeError, TypeError):

@@ -153,6 +153,7 @@ class Probe:
             against: a second set of batches, whose rows follow those of the first.
             pool: for `"pooled_std"`: the batches whose losses give the standard deviation; `batches` if None.
         """
+        require_choice("rescale", rescale, RESCALINGS)
         return self.collect(batches, [rescale], against=against, pool=pool)[rescale]
 
     def collect(
@@ -172,8 +173,6 @@ class Probe:
         the probe. Fewer than `at_least` usable batches raise an error.
         """
         wanted = list(dict.fromkeys(rescalings))
-        for rescale in wanted:
-            require_choice("rescale", rescale, RESCALINGS)
         with_second = wanted if compared is None else [rescale for rescale in wanted if rescale in {*compared}]
         parameters = self.parameters()
         first = as_list(batches)
@@ -207,9 +206,10 @@ class Probe:
                 result.problems[name] = problem
         usable = [name for name in wanted if name not in result.problems]
         passes = backward_passes(usable)
-        for name in passes:
-            weights = sample_weights(name, result.losses)
-            result.rows[name] = gradient(losses, weights, parameters, keep_graph=name != passes[-1])
+        for backward in passes:
+            weights = sample_weights(backward, result.losses)
+            keep_graph = backward != passes[-1]
+            result.rows[backward] = gradient(losses, weights, parameters, keep_graph=keep_graph)
         for name in usable:
             if backward_pass(name) == PLAIN:
                 by = divisor(name, result.losses, result.rows[PLAIN])
