@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 from torch import Tensor
 from torch.optim import Optimizer
 
-from heldin.errors import BatchesError, HeldinError, UnmeasurableError, require_choice
+from heldin.errors import BatchesError, HeldinError, UnmeasurableError
 from heldin.gradients import Gram
 from heldin.probing.batches import Batch
 from heldin.probing.head import head_alignments
 from heldin.probing.outputs import outputs
 from heldin.probing.per_sample import ClassMoments, Moments, class_moments, sample_moments
 from heldin.probing.probe import Probe
-from heldin.probing.rescaling import RESCALINGS, Rescale
+from heldin.probing.rescaling import Rescale
 from heldin.probing.steps import random_label_step, stepped_outputs
 
 if TYPE_CHECKING:
@@ -143,9 +143,6 @@ class BatchGradients(Need[Gram]):
     rescale: Rescale = "std"
     against: bool = False
     inner: bool = False
-
-    def __post_init__(self) -> None:
-        require_choice("rescale", self.rescale, RESCALINGS)
 
     @property
     def pools_losses(self) -> bool:

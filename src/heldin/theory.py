@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from heldin.errors import ArgumentError, BatchesError, require_choice, require_integer, require_number
 from heldin.gradients import Gradients
-from heldin.probing.batches import Batch, to_device
+from heldin.probing.batches import to_device
 from heldin.probing.losses import LossFunction, sample_losses_from
 from heldin.probing.probe import Mode, Probe
 

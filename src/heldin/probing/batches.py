@@ -37,7 +37,6 @@ Rebuild: TypeAlias = Callable[[Sequence[Tensor]], Batch]
 OTHER_BATCHES = "For other batches pass loss_fn=None and sample_losses=f with f(model, batch) -> tensor of shape (m,)."
 
 
-
 def draw(source: Iterable[Batch], num_batches: int, *, seed: int) -> list[Batch]:
     """Return at most `num_batches` disjoint batches of `source`, chosen by `seed` if the source permits a choice.
 
@@ -201,7 +200,6 @@ def _indices_of_an_epoch(sampler: Any, dataset: object, num: int, generator: tor
     return list(islice(own, length))
 
 
-
 def copy_loader(loader: DataLoader[Any], generator: torch.Generator | None) -> DataLoader[Any]:
     """Return a DataLoader over the same data with workers, samplers and iterators of its own."""
     own = copy.copy(loader)
@@ -296,7 +294,6 @@ def _num_batches(source: Iterable[Batch], num_samples: int | None) -> int | None
     )
 
 
-
 def map_tensors(
     batch: Batch, function: Callable[[Any], Any], *, is_leaf: Callable[[object], bool] | None = None
 ) -> Batch:
@@ -338,7 +335,11 @@ def _refill(container: Any, parts: dict[Any, Any]) -> Any:
                 object.__setattr__(own, name, part)  # frozen dataclasses too
         return own
     except Exception:  # a container that cannot be copied or written to, whatever its class raises
-        return parts if isinstance(container, Mapping) else (list if isinstance(container, list) else tuple)(parts.values())
+        return (
+            parts
+            if isinstance(container, Mapping)
+            else (list if isinstance(container, list) else tuple)(parts.values())
+        )
 
 
 def clone_tensors(batch: Batch) -> Batch:

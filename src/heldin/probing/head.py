@@ -159,7 +159,7 @@ def _head_call(calls: list[_Call], output: object, model: nn.Module) -> _Call:
                 return call
     raise UnmeasurableError(
         f"The model should end in a linear layer whose output is the model's. Found none among the {len(calls)} calls "
-        f'of linear layers in {type(model).__name__}. Name the layer that produces the class '
+        f"of linear layers in {type(model).__name__}. Name the layer that produces the class "
         'scores: head="fc".'
     )
 

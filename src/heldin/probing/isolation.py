@@ -154,9 +154,7 @@ def _stream(generator: Any) -> _Stream:
     restore = functools.partial(generator.set_state, generator.get_state(legacy=False))
     if hasattr(bits, "_legacy_seeding"):  # the Mersenne Twister: this is forty times as fast
         return _Stream(restore, lambda seed: generator.seed(seed % 2**32))
-    return _Stream(
-        restore, lambda seed: generator.set_state({**type(bits)(seed).state, "has_gauss": 0, "gauss": 0.0})
-    )
+    return _Stream(restore, lambda seed: generator.set_state({**type(bits)(seed).state, "has_gauss": 0, "gauss": 0.0}))
 
 
 @contextmanager

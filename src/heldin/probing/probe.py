@@ -153,7 +153,6 @@ class Probe:
             against: a second set of batches, whose rows follow those of the first.
             pool: for `"pooled_std"`: the batches whose losses give the standard deviation; `batches` if None.
         """
-        require_choice("rescale", rescale, RESCALINGS)
         return self.collect(batches, [rescale], against=against, pool=pool)[rescale]
 
     def collect(
@@ -173,6 +172,8 @@ class Probe:
         the probe. Fewer than `at_least` usable batches raise an error.
         """
         wanted = list(dict.fromkeys(rescalings))
+        for unknown in {*wanted}.difference(RESCALINGS):
+            require_choice("rescale", unknown, RESCALINGS)
         with_second = wanted if compared is None else [rescale for rescale in wanted if rescale in {*compared}]
         parameters = self.parameters()
         first = as_list(batches)

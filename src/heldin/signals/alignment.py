@@ -1,4 +1,4 @@
-"""Alignment of batch gradients (after Fort et al., 2019): do different batches pull the same way?"""
+"""Alignment of batch gradients (Fort et al., 2019; Sankararaman et al., 2020): do different batches agree?"""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
+from heldin.errors import require_choice
 from heldin.gradients import Gram
 from heldin.needs import BatchGradients
 from heldin.signals.registry import register
@@ -139,3 +140,53 @@ def cosine(gram: Gram, i: int, j: int) -> float:
     """The cosine of the angle between two gradients; 0 where one of them is zero."""
     norms = math.sqrt(gram.inner(i, i)) * math.sqrt(gram.inner(j, j))
     return gram.inner(i, j) / norms if norms != 0.0 else 0.0
+
+
+@register
+@dataclass(frozen=True)
+class GradientConfusion(Signal[Gram]):
+    """The worst disagreement between the gradients of two batches.
+
+    Formula:
+        - min over pairs i < j of cos(g_i, g_j), or of <g_i, g_j>, gradients of plain losses, not re-scaled. Negative
+        where no two batches are in conflict.
+    Shapes:
+        gradients (s, d) -> one number, in -1 .. 1 for the cosine.
+    Cost:
+        s forward and backward passes; memory s * d.
+    Misleads when:
+        s is small: an extreme over 10 pairs is noisy (its authors take 100 pairs of batches).
+    Reference:
+        Sankararaman, De, Xu, Huang, Goldstein, "The Impact of Neural Network Overparameterization on Gradient
+        Confusion and Stochastic Gradient Descent", ICML 2020. Its authors have no stopping rule.
+
+    Args:
+        of: `"cosine"` or `"inner_product"`.
+
+    Example:
+        >>> import torch
+        >>> import heldin
+        >>> batches = [(torch.full((4, 1), x), torch.zeros(4, 1)) for x in (2.0, 3.0)]
+        >>> model = torch.nn.Linear(1, 1, bias=False)
+        >>> found = heldin.measure(model, torch.nn.L1Loss(), batches, signals="gradient_confusion")
+        >>> round(found["gradient_confusion"], 4)
+        -1.0
+    """
+
+    name: ClassVar[str] = "gradient_confusion"
+    direction: ClassVar[Direction] = Direction.RISES
+    family: ClassVar[Family] = Family.ANGLES
+    reference: ClassVar[str] = "Sankararaman et al. 2020"
+
+    of: str = "cosine"
+
+    def __post_init__(self) -> None:
+        require_choice("of", self.of, ("cosine", "inner_product"))
+
+    @property
+    def needs(self) -> BatchGradients:
+        return BatchGradients("none", inner=True)
+
+    def read(self, gram: Gram) -> float:
+        agreement = [cosine(gram, i, j) if self.of == "cosine" else gram.inner(i, j) for i, j in gram.pairs()]
+        return float("nan") if any(value != value for value in agreement) else -min(agreement)
