@@ -3,8 +3,8 @@
 Inside `preserve_state` a model may be run forward and backward; afterwards every module has its flags, buffers, hooks
 and attributes back. Modules run on copies of their buffers, tensors and containers, so the originals never change. Two
 things cannot be copied and are restored instead: the weights of embeddings with `max_norm`, and buffers of scripted
-modules. Gradients are computed by `torch.autograd.grad`, which does not write to `.grad`. Hooks on gradients do not run:
-they belong to training.
+modules. Gradients are computed by `torch.autograd.grad`, which does not write to `.grad`. Hooks on gradients belong to
+training and do not run.
 
 Inside `seeded_randomness` every random number follows from a seed; afterwards every stream continues as if nothing had
 been drawn. Covered are the global streams (Python, NumPy, torch on every device in use) and the generators found by

@@ -90,8 +90,8 @@ def unreduced(loss_fn: LossFunction | None) -> LossFunction:
             own.reduction = "none"  # type: ignore[assignment]
         except Exception as error:  # a property without a setter, a scripted module: whatever these raise
             raise LossError(
-                f"The `reduction` of the loss should be settable on a copy. Found a {type(module).__name__} for which it "
-                f"is not ({error}). {PER_SAMPLE_REMEDY}"
+                f"The `reduction` of the loss should be settable on a copy. Found a {type(module).__name__} for which "
+                f"it is not ({error}). {PER_SAMPLE_REMEDY}"
             ) from error
         return own
     try:
@@ -195,8 +195,8 @@ def _require_equal_lengths(output: object, target: object) -> None:
         return
     if output.shape[0] != target.shape[0]:
         raise BatchesError(
-            f"Outputs and targets of a batch should have the same length. Found outputs of shape {tuple(output.shape)} and "
-            f"targets of shape {tuple(target.shape)}. The first dimension of both is the sample."
+            f"Outputs and targets of a batch should have the same length. Found outputs of shape "
+            f"{tuple(output.shape)} and targets of shape {tuple(target.shape)}. The first dimension of both is the sample."
         )
 
 

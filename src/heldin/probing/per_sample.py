@@ -409,8 +409,8 @@ def _device_with_doubles(device: torch.device) -> torch.device:
     return torch.device("cpu") if device.type == "mps" else device  # MPS has no double precision
 
 
-# Classes: once the norms ||g_i|| are known, the sum of the g_i and the sum of the g_i / ||g_i|| are gradients of weighted
-# sums of losses, so no gradient of a single sample is formed.
+# Classes: once the norms ||g_i|| are known, the sums of the g_i and of the g_i / ||g_i|| are gradients of weighted sums
+# of losses, so no gradient of a single sample is formed.
 
 
 def _moments_of_class(

@@ -1,7 +1,7 @@
 """Probe: gradients of batches at the present weights of a model.
 
-The model is run only inside `Probe.session`, which restores everything on exit, also after an exception: buffers, flags,
-`.grad`, hooks and every random stream. Parameters are never written.
+The model is run only inside `Probe.session`, which restores everything on exit, also after an exception: buffers,
+flags, `.grad`, hooks and every random stream. Parameters are never written.
 """
 
 from __future__ import annotations
