@@ -1,4 +1,4 @@
-"""The import law: rooms, and what each may import. Read from the source, so that nothing has to be run to break it."""
+"""The import rules: what each package of heldin may import. Read from the source, without running it."""
 
 import ast
 import json
@@ -12,50 +12,46 @@ import heldin
 
 ROOT = Path(heldin.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
-FRONT = "heldin"  # the package's own __init__, which imports nearly everything
+TOP = "heldin"  # the package's __init__, which imports the public names
 
-ONLY = {  # room -> the rooms it may import, itself aside
+MAY_IMPORT = {  # package or module below heldin -> those it may import, besides itself
     "types": set(),
     "errors": set(),
     "rules": {"types", "errors"},
-    "needs": {"types"},
-    "gram": {"types", "errors"},
-    "signals": {"types", "errors", "needs", "gram", "rules"},  # rules: each signal names its authors' own
-    "probing": {"types", "errors", "needs"},
-    "offering": {"errors"},
-    "keeping": {"types", "errors"},
+    "gradients": set(),
+    "probing": {"errors", "gradients"},
+    "needs": {"errors", "gradients", "probing"},
+    "signals": {"types", "errors", "gradients", "probing", "needs", "rules"},  # rules: each signal names its authors'
+    "distributed": {"types", "errors"},
+    "measuring": {"types", "errors", "probing", "needs", "signals", "distributed"},  # it decides nothing: no rules
+    "snapshots": {"errors"},
     "plotting": {"types", "errors"},
-    "serving": {"types", "errors", "needs", "gram", "probing"},
-    "measuring": {"errors", "probing", "signals", "serving"},
-    "watching": {"types", "errors", "needs", "signals", "probing", "offering", "serving", "measuring"},  # no rules
+    "stopping": {"types", "errors", "probing", "rules", "signals", "measuring", "distributed", "snapshots", "plotting"},
+    "theory": {"errors", "gradients", "probing"},
+    TOP: {"types", "errors", "probing", "rules", "signals", "measuring", "stopping", "theory"},
 }
-NEVER = {  # room -> the rooms it may not import
-    FRONT: {"lab", "integrations", "cli"},
-    "stopping": {"lab", "integrations", "cli"},
-    "theory": {"lab", "integrations", "cli"},
-    "distributed": {"lab", "integrations", "cli"},
+MAY_NOT_IMPORT = {
     "integrations": {"lab", "cli"},
     "lab": {"integrations", "cli"},
     "cli": {"integrations"},
     "__main__": {"integrations", "lab"},
 }
 STANDARD_LIBRARY_ONLY = {"types", "errors", "rules"}
-NAMELESS = ("__init__", "__main__")
-FREE_TO_DEPEND = {"lab", "integrations", "cli", "__main__"}  # each behind an extra
+BEHIND_AN_EXTRA = set(MAY_NOT_IMPORT)
 
 
-def of_file(path):
+def relative(path):
     return str(path.relative_to(ROOT))
 
 
-def room_of(path):
-    """The folder or file right below src/heldin that `path` is in."""
-    room = path.relative_to(ROOT).parts[0].removesuffix(".py")
-    return FRONT if room == "__init__" else room
+def package_of(path):
+    """The folder or file directly below src/heldin that contains `path`."""
+    name = path.relative_to(ROOT).parts[0].removesuffix(".py")
+    return TOP if name == "__init__" else name
 
 
 def imports_of(source, *, package="heldin", inside_functions=True):
-    """The dotted names `source`, a file of `package`, imports when it runs; `from a import b` gives a.b."""
+    """The dotted names that `source`, a file of `package`, imports when it runs; `from a import b` gives a.b."""
     found = set()
 
     def visit(node):
@@ -80,11 +76,11 @@ def imports_of_file(path, **options):
     return imports_of(path.read_text(), package=".".join(["heldin", *path.relative_to(ROOT).parts[:-1]]), **options)
 
 
-def rooms_among(imports):
-    rooms = {room_of(path) for path in FILES} | set(ONLY) | set(NEVER)
+def packages_among(imports):
+    known = {package_of(path) for path in FILES}
     below = {name.split(".")[1] for name in imports if name.startswith("heldin.")}
-    front = {FRONT} if below - rooms or "heldin" in imports else set()
-    return (below & rooms) | front
+    top = {TOP} if below - known or "heldin" in imports else set()
+    return (below & known) | top
 
 
 def third_party_among(imports):
@@ -94,61 +90,51 @@ def third_party_among(imports):
 @pytest.mark.parametrize(
     ("source", "expected"),
     [
-        pytest.param("import heldin.lab.spec", {"lab"}, id="import"),
-        pytest.param("import heldin.lab.spec as spec, heldin.cli", {"lab", "cli"}, id="import, several and renamed"),
+        pytest.param("import heldin.lab.spec as spec, heldin.cli", {"lab", "cli"}, id="import"),
         pytest.param("from heldin.lab.spec import RunSpec", {"lab"}, id="from"),
-        pytest.param("from heldin import lab", {"lab"}, id="from the front, a room"),
-        pytest.param("from heldin import EarlyStopping", {FRONT}, id="from the front, a name"),
-        pytest.param("import heldin", {FRONT}, id="the front itself"),
-        pytest.param("from ..lab import spec", {"lab"}, id="relative"),
-        pytest.param("from .. import cli", {"cli"}, id="relative, a room"),
-        pytest.param("from . import rule", {"rules"}, id="relative, its own room"),
+        pytest.param("from heldin import lab", {"lab"}, id="from the top, a package"),
+        pytest.param("from heldin import EarlyStopping", {TOP}, id="from the top, a name"),
+        pytest.param("from .. import cli", {"cli"}, id="relative"),
         pytest.param("def f():\n    from heldin.lab import spec", {"lab"}, id="inside a function"),
-        pytest.param("try:\n    import heldin.lab\nexcept ImportError:\n    pass", {"lab"}, id="inside a try"),
         pytest.param("if TYPE_CHECKING:\n    import heldin.lab", set(), id="for types only"),
-        pytest.param("if typing.TYPE_CHECKING:\n    import heldin.lab", set(), id="for types only, dotted"),
-        pytest.param("if TYPE_CHECKING:\n    pass\nelse:\n    import heldin.lab", {"lab"}, id="but for types"),
-        pytest.param("'''import heldin.lab'''", set(), id="in a docstring"),
+        pytest.param("if TYPE_CHECKING:\n    pass\nelse:\n    import heldin.lab", {"lab"}, id="not only for types"),
         pytest.param("import heldins.lab, math", set(), id="another package"),
     ],
 )
-def test_imports_are_found_wherever_they_run(source, expected):
-    assert rooms_among(imports_of(source, package="heldin.rules")) == expected
+def test_imports_are_found(source, expected):
+    assert packages_among(imports_of(source, package="heldin.rules")) == expected
 
 
-def test_imports_inside_functions_can_be_left_out():
-    source = (
-        "import torch\ndef f():\n    import pandas\nclass C:\n    import numpy\n    def g(self):\n        import rich"
-    )
-    assert third_party_among(imports_of(source)) == {"torch", "pandas", "numpy", "rich"}
-    assert third_party_among(imports_of(source, inside_functions=False)) == {"torch", "numpy"}
+def test_the_rules_list_the_packages_that_exist():
+    assert {package_of(path) for path in FILES} == set(MAY_IMPORT) | set(MAY_NOT_IMPORT)
 
 
-def test_every_room_has_a_law():
-    assert {room_of(path) for path in FILES} <= set(ONLY) | set(NEVER), "a new room: say above what it may import"
-
-
-@pytest.mark.parametrize("path", FILES, ids=of_file)
+@pytest.mark.parametrize("path", FILES, ids=relative)
 def test_imports_go_one_way(path):
-    room = room_of(path)
-    imported = rooms_among(imports_of_file(path)) - {room}
-    assert imported <= ONLY.get(room, imported)
-    assert not imported & NEVER.get(room, set())
+    package = package_of(path)
+    imported = packages_among(imports_of_file(path)) - {package}
+    assert imported <= MAY_IMPORT.get(package, imported)
+    assert not imported & MAY_NOT_IMPORT.get(package, set())
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if room_of(path) in STANDARD_LIBRARY_ONLY], ids=of_file)
-def test_types_errors_and_rules_need_nothing_but_the_standard_library(path):
+@pytest.mark.parametrize("path", [path for path in FILES if package_of(path) in STANDARD_LIBRARY_ONLY], ids=relative)
+def test_types_errors_and_rules_import_the_standard_library_only(path):
     assert third_party_among(imports_of_file(path)) == set()
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if room_of(path) not in FREE_TO_DEPEND], ids=of_file)
-def test_the_core_is_imported_with_torch_and_nothing_else_third_party(path):
+@pytest.mark.parametrize("path", [path for path in FILES if package_of(path) not in BEHIND_AN_EXTRA], ids=relative)
+def test_the_core_imports_torch_and_nothing_else_third_party(path):
     assert third_party_among(imports_of_file(path, inside_functions=False)) <= {"torch"}
+
+
+def test_the_lab_imports_nothing_that_exists_on_one_operating_system_only():
+    found = {name for path in FILES for name in imports_of_file(path, inside_functions=False)}
+    assert not {name.split(".")[0] for name in found} & {"fcntl", "resource", "msvcrt", "termios", "pwd", "grp"}
 
 
 @pytest.fixture(scope="module")
 def loaded():
-    """What `import torch` loads, and what `import heldin` then loads on top: module -> file."""
+    """The modules that `import torch` loads, and those that `import heldin` then adds: name -> file."""
     script = """
 import json, sys
 def loaded():
@@ -171,27 +157,35 @@ def installed_among(modules):
     }
 
 
-def test_importing_heldin_loads_no_package_that_torch_does_not(loaded):
+def test_importing_heldin_loads_no_third_party_package_besides_those_of_torch(loaded):
     assert "torch" in installed_among(loaded["torch"])
     assert installed_among(loaded["heldin"]) - installed_among(loaded["torch"]) <= {"heldin"}
 
 
 def test_importing_heldin_does_not_load_what_needs_an_extra(loaded):
-    rooms = rooms_among(loaded["heldin"])
-    assert "stopping" in rooms
-    assert not rooms & FREE_TO_DEPEND
+    packages = packages_among(loaded["heldin"])
+    assert "stopping" in packages
+    assert not packages & BEHIND_AN_EXTRA
 
 
-@pytest.mark.parametrize("path", FILES, ids=of_file)
-def test_a_file_can_be_read_in_one_sitting(path):
-    assert len(path.read_text().splitlines()) <= 300
+def test_no_file_is_named_after_nothing_in_particular():
+    assert [relative(path) for path in FILES if path.stem in {"utils", "util", "helpers", "misc", "common"}] == []
 
 
-def test_no_file_is_a_drawer_for_everything():
-    assert [of_file(path) for path in FILES if path.stem in {"utils", "util", "helpers", "misc"}] == []
-
-
-@pytest.mark.parametrize("path", [path for path in FILES if path.stem not in NAMELESS], ids=of_file)
-def test_every_file_has_a_test_file_of_its_name(path, pytestconfig):
-    mirrored = path.relative_to(ROOT).with_name(f"test_{path.stem.removeprefix('_')}.py")
-    assert (pytestconfig.rootpath / "tests" / mirrored).is_file()
+def test_one_step_passes_at_most_twelve_files():
+    script = """
+import sys, torch, heldin
+from pathlib import Path
+root, seen = str(Path(heldin.__file__).parent), set()
+model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
+data = torch.utils.data.TensorDataset(torch.randn(100, 4), torch.randint(3, (100,)))
+loader = torch.utils.data.DataLoader(data, 10, shuffle=True)
+stopper = heldin.EarlyStopping(model, torch.nn.CrossEntropyLoss())
+stopper.step(loader)
+sys.setprofile(lambda frame, event, arg: seen.add(frame.f_code.co_filename))
+stopper.step(loader)
+sys.setprofile(None)
+print(*sorted(name.removeprefix(root) for name in seen if name.startswith(root)), sep="\\n")
+"""
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120)
+    assert len(ran.stdout.split()) <= 12, ran.stdout

@@ -3,8 +3,8 @@
 Distances between gradients are small compared with the gradients themselves. So the first gradient is subtracted from
 all others before any product is formed: distances do not change, and no digits cancel. Products are summed over short
 slices in the precision of the gradients and from there in double precision; identical gradients have distance exactly
-0. If the first gradient lies far from others that are close together, all is computed in double precision. A Gram matrix
-is a sum over parameters: it is streamed through one buffer, and gradients are never concatenated.
+0. If the first gradient lies far from others that are close together, all is computed in double precision. A Gram
+matrix is a sum over parameters: it is streamed through one buffer, and gradients are never concatenated.
 """
 
 from __future__ import annotations
