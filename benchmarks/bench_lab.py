@@ -1,4 +1,4 @@
-"""What the lab's loop costs beside the work itself, and what two runs at a time gain.
+"""The overhead of the lab's loop, and the gain from two runs at a time.
 
 Claim: everything but forward, backward, step, evaluation and probing takes at most 3 % of an epoch on the MNIST
 AlexNet, records and checkpoint of 20 million parameters included. Two runs in parallel reach at least 1.8 times the
@@ -27,7 +27,7 @@ from heldin.lab.engine import run_all
 from heldin.lab.spec import RunSpec
 from heldin.lab.store import Store
 from heldin.lab.training import run
-from ratios import condensed
+from ratios import summarize
 
 RESULTS = Path(__file__).parent / "results" / "lab.json"
 ALEXNET = RunSpec(model="alexnet", num_samples=2000, epochs=4)
@@ -35,7 +35,7 @@ MLP = RunSpec(num_samples=2000, epochs=12)
 
 
 def main() -> None:
-    """Print both figures and, unless in haste, write them down."""
+    """Print both figures and, without --quick, write them to a file."""
     parser = argparse.ArgumentParser(description="Overhead of the lab's loop, and throughput of two runs.")
     parser.add_argument("--quick", action="store_true", help="fewer epochs, and nothing written")
     quick = parser.parse_args().quick
@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def overheads(spec: RunSpec) -> list[float]:
-    """The share of each epoch but the first that is no work."""
+    """The share of each epoch, except the first, that is overhead."""
     with tempfile.TemporaryDirectory() as root:
         moments: list[float] = []
         store = Store(root)
@@ -72,14 +72,14 @@ def overheads(spec: RunSpec) -> list[float]:
 
 
 def gains(spec: RunSpec, num_repeats: int) -> list[float]:
-    """How much faster two runs are at a time than one after the other."""
+    """The speed of two runs at a time relative to one after the other."""
     found = []
     for repeat in range(num_repeats):
         taken = {}
         for jobs in (1, 2):
             specs = [spec.with_(seed=10 * repeat + seed) for seed in range(4)]
             with tempfile.TemporaryDirectory() as root:
-                run_all(specs[:1], Store(Path(root) / "warm"), jobs=jobs)  # the workers are there
+                run_all(specs[:1], Store(Path(root) / "warm"), jobs=jobs)  # starts the workers
                 start = time.perf_counter()
                 run_all(specs, Store(root), jobs=jobs)
                 taken[jobs] = time.perf_counter() - start
@@ -90,8 +90,8 @@ def gains(spec: RunSpec, num_repeats: int) -> list[float]:
 def row(
     quantity: str, values: list[float], *, at_most: float | None = None, at_least: float | None = None
 ) -> dict[str, Any]:
-    """Condense repeats into a median, quartiles and a verdict."""
-    found = condensed(values)
+    """Summarize repeats by their median, quartiles and a verdict."""
+    found = summarize(values)
     median, (lower, upper) = found["median"], found["quartiles"]
     ok = (at_most is None or median <= at_most) and (at_least is None or median >= at_least)
     bar = f"at most {at_most}" if at_most is not None else f"at least {at_least}"

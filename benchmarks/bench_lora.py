@@ -1,4 +1,4 @@
-"""What measuring costs when a language model is fine-tuned: all of it, or LoRA adapters alone.
+"""The cost of measuring while a language model is fine-tuned: all of it, or LoRA adapters alone.
 
 Claim: only trainable parameters are probed, so that a measurement holds gradients of the adapters alone and takes less
 time than one of the whole model; both as ratios.
@@ -9,8 +9,8 @@ tokens: what is timed does not depend on them.
 
 Hardware class: a shared virtual machine, x86-64, 2 cores, no GPU; float32; threads as the header says.
 
-Method: what is compared takes turns within each repeat, and the median over repeats of their ratio is reported with its
-quartiles, since a busy neighbour slows both. The share of an epoch is taken inside the Trainer: seconds spent
+Method: the procedures alternate within each repeat, and the median over repeats of their ratio is reported with its
+quartiles, since other load slows both. The share of an epoch is taken inside the Trainer: seconds spent
 measuring over all seconds of an epoch of 40 steps, its first measurement and its settling of the loss included.
 
 Usage: `python benchmarks/bench_lora.py [--quick]`.
@@ -36,7 +36,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArgumen
 import heldin
 from heldin.integrations._huggingface import OutputLosses
 from heldin.integrations.transformers import HeldInStopping
-from ratios import condensed, seconds
+from ratios import seconds, summarize
 
 NUM_BATCHES, BATCH_SIZE, LENGTH, VOCABULARY, NUM_STEPS = 5, 8, 64, 4000, 40
 RESULTS = Path(__file__).parent / "results" / "lora.json"
@@ -45,7 +45,7 @@ Batch = dict[str, torch.Tensor]
 
 
 def main() -> None:
-    """Look at both; print the table and, unless in haste, write it down."""
+    """Run both cases; print the table and, without --quick, write it to a file."""
     parser = argparse.ArgumentParser(description="Measuring while LoRA adapters are trained, as ratios.")
     parser.add_argument("--quick", action="store_true", help="few repeats, and nothing written")
     num_repeats = 2 if (quick := parser.parse_args().quick) else 15
@@ -85,7 +85,7 @@ def language_model() -> nn.Module:
 
 
 def with_adapters(model: nn.Module) -> nn.Module:
-    """The same, with everything frozen but adapters of rank 8."""
+    """The same model, with adapters of rank 8 and everything else frozen."""
     settings = peft.LoraConfig(r=8, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")
     return peft.get_peft_model(model, settings)
 
@@ -97,7 +97,7 @@ def texts(num: int) -> list[Batch]:
 
 
 def time_rows(models: dict[str, nn.Module], num_repeats: int) -> list[dict[str, Any]]:
-    """Time measurements and plain passes, of both, in turns."""
+    """Time measurements and plain passes of both models alternately."""
     batches = texts(NUM_BATCHES)
     works: dict[str, Callable[[], object]] = {}
     for name, model in models.items():
@@ -174,14 +174,14 @@ def plain_passes(model: nn.Module, batches: list[Batch]) -> None:
 
 
 def trainable(model: nn.Module) -> int:
-    """How many coordinates a gradient has."""
+    """The number of coordinates of a gradient."""
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
 
 
 def row(models: dict[str, nn.Module], quantity: str, ratios: list[float]) -> dict[str, Any]:
-    """Condense repeats into a median and quartiles."""
+    """Summarize repeats by their median and quartiles."""
     num_trainable = {name: trainable(model) for name, model in models.items()}
-    return {"num_trainable": num_trainable, "quantity": quantity, **condensed(ratios)}
+    return {"num_trainable": num_trainable, "quantity": quantity, **summarize(ratios)}
 
 
 def line(row: dict[str, Any]) -> str:

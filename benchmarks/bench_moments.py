@@ -1,4 +1,4 @@
-"""What the moments of the gradients of single samples cost, as ratios.
+"""The cost of the moments of per-sample gradients, as ratios.
 
 Claim: the evidence-based criterion and the gradient signal-to-noise ratio of one batch, together, take at most 5 plain
 training steps (forward, backward, SGD) on a fully connected network of 4 x 500 units at batch size 128. On
@@ -9,8 +9,8 @@ gives.
 Hardware class: a shared virtual machine, x86-64, 2 cores, no GPU; float32; torch's default threads unless the header of
 `results/moments.json` says otherwise.
 
-Method: what is compared takes turns within each repeat, and the median over repeats of their ratio is reported with its
-quartiles, since a busy neighbour slows both. Each row of `results/moments.json` says how many repeats; its header holds
+Method: the procedures alternate within each repeat, and the median over repeats of their ratio is reported with its
+quartiles, since other load slows both. Each row of `results/moments.json` says how many repeats; its header holds
 the load before and after.
 
 Usage: `python benchmarks/bench_moments.py [--quick]`.
@@ -32,12 +32,9 @@ from torch.nn import functional as F
 
 from heldin import Probe
 from heldin.lab.models import fully_connected, resnet, vgg
-from heldin.probing.moments import class_moments, sample_moments
-from heldin.probing.persample import chunk_size
-from heldin.signals.class_alignment import ClassAlignment
-from heldin.signals.evidence import EvidenceBased
-from heldin.signals.gradient_snr import GradientSNR
-from ratios import condensed, seconds, told, verdict
+from heldin.probing.per_sample import chunk_size, class_moments, sample_moments
+from heldin.signals import ClassAlignment, EvidenceBased, GradientSNR
+from ratios import format_ratio, seconds, summarize, verdict
 
 NUM_CLASSES = 10
 AGREEMENT = 1e-3
@@ -49,7 +46,7 @@ Values = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Case:
-    """A network, and how often and against which bars it is looked at."""
+    """A network, the number of repeats and its bars."""
 
     name: str
     build: Callable[[], nn.Module]
@@ -68,7 +65,7 @@ CASES = (
 
 
 def main() -> None:
-    """Look at every case; print the table and, unless in haste, write it down."""
+    """Run every case; print the table and, without --quick, write it to a file."""
     parser = argparse.ArgumentParser(description="Time of the moments of the gradients of single samples, as ratios.")
     parser.add_argument("--quick", action="store_true", help="few repeats, and nothing written")
     arguments = parser.parse_args()
@@ -91,11 +88,11 @@ def main() -> None:
 
 
 def time_rows(case: Case, *, num_repeats: int) -> list[dict[str, Any]]:
-    """Time a training step, a plain vmap, and our two ways, in turns."""
+    """Time a training step, a plain vmap and our two procedures alternately."""
     torch.manual_seed(0)
     model = case.build()
     batch = torch.randn(case.batch_size, *case.shape), torch.randint(NUM_CLASSES, (case.batch_size,))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)  # the weights stay where they are
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)  # the weights do not change
     probe = Probe(model, nn.CrossEntropyLoss())
     check_agreement(model, probe, batch)
 
@@ -134,7 +131,7 @@ def time_rows(case: Case, *, num_repeats: int) -> list[dict[str, Any]]:
 
 
 def vmapped_moments(model: nn.Module, batch: Batch) -> tuple[list[Tensor], list[Tensor]]:
-    """Mean and variance (ddof 1) of each coordinate over the samples, as PyTorch's own tutorial would."""
+    """Mean and variance (ddof 1) of each coordinate over the samples, by vmap as in the tutorial of PyTorch."""
     model.eval()
     parameters = {name: parameter.detach() for name, parameter in model.named_parameters()}
     buffers = dict(model.named_buffers())
@@ -156,7 +153,7 @@ def vmapped_moments(model: nn.Module, batch: Batch) -> tuple[list[Tensor], list[
 
 
 def check_agreement(model: nn.Module, probe: Probe, batch: Batch) -> None:
-    """Refuse to time two procedures that do not compute the same numbers."""
+    """Raise if the two procedures do not compute the same numbers."""
     (found,) = sample_moments(probe, [batch])
     means, variances = vmapped_moments(model, batch)
     expected = [sum(float(part.double().sum()) for part in parts) for parts in ([m**2 for m in means], variances)]
@@ -165,15 +162,15 @@ def check_agreement(model: nn.Module, probe: Probe, batch: Batch) -> None:
 
 
 def row(case: Case, quantity: str, ratios: list[float], *, bar: float | None) -> dict[str, Any]:
-    """Condense repeats into a median, quartiles and, where there is a bar, a verdict."""
-    found = condensed(ratios)
+    """Summarize repeats by their median, quartiles and, if there is a bar, a verdict."""
+    found = summarize(ratios)
     judged = {"bar": bar, "verdict": verdict(found["median"], bar)}
     return {"case": case.name, "batch_size": case.batch_size, "quantity": quantity, **found, **judged}
 
 
 def line(row: dict[str, Any]) -> str:
     """A row of the printed table."""
-    return f"{row['case']:<17} m = {row['batch_size']:<4} {row['quantity']:<41} {row['median']:>7.3f} {told(row)}"
+    return f"{row['case']:<17} m = {row['batch_size']:<4} {row['quantity']:<41} {row['median']:>7.3f} {format_ratio(row)}"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What every signal costs, against five plain backward passes.
+"""The cost of every signal, relative to five plain backward passes.
 
 Claim: measured together, signals share what they need: the whole set costs less than its parts one by one.
 
@@ -27,7 +27,7 @@ import heldin
 from bench_measure import NUM_BATCHES, NUM_CLASSES, Case, plain_passes, random_batches
 from heldin.lab.models import fully_connected, vgg
 from heldin.signals import REGISTRY
-from ratios import condensed, seconds
+from ratios import seconds, summarize
 
 RESULTS = Path(__file__).parent / "results" / "signals.json"
 CASES = (
@@ -37,18 +37,18 @@ CASES = (
 
 
 def main() -> None:
-    """Look at every case; print the table and, unless in haste, write it down."""
+    """Run every case; print the table and, without --quick, write it to a file."""
     parser = argparse.ArgumentParser(description="Time of every signal, as ratios to plain backward passes.")
     parser.add_argument("--quick", action="store_true", help="one round, and nothing written")
     quick = parser.parse_args().quick
     header = {"torch": torch.__version__, "threads": torch.get_num_threads(), "cpus": os.cpu_count()}
-    rows = [row for case in CASES for row in look(case, num_repeats=1 if quick else case.num_repeats)]
+    rows = [row for case in CASES for row in time_rows(case, num_repeats=1 if quick else case.num_repeats)]
     if not quick:
         RESULTS.write_text(json.dumps({"header": header, "rows": rows}, indent=1) + "\n")
 
 
-def look(case: Case, *, num_repeats: int) -> list[dict[str, Any]]:
-    """Time the whole set and each need's signals alone, in turns with plain passes."""
+def time_rows(case: Case, *, num_repeats: int) -> list[dict[str, Any]]:
+    """Time all signals and those of each need alone, alternating with plain passes."""
     torch.manual_seed(0)
     model, loss_fn, batches = case.build().train(), nn.CrossEntropyLoss(), random_batches(case, NUM_BATCHES)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
@@ -71,9 +71,9 @@ def look(case: Case, *, num_repeats: int) -> list[dict[str, Any]]:
                 taken[label].append(seconds(partial(measured, names)) / plain)
     rows = []
     for label, ratios in taken.items():
-        found = condensed(ratios)
+        found = summarize(ratios)
         median, (lower, upper) = found["median"], found["quartiles"]
-        share = median / condensed(taken["all"])["median"]
+        share = median / summarize(taken["all"])["median"]
         rows.append({"case": case.name, "signals": label, **found})
         print(f"{case.name:<14} {median:>7.2f} [{lower:.2f}, {upper:.2f}]  {share:>4.0%} of all  {label}", flush=True)
     return rows

@@ -1,8 +1,8 @@
-"""Gradient disparity as the paper's authors compute it: the procedure heldin is timed against.
+"""Gradient disparity as the paper's authors compute it, for comparison with heldin.
 
-It does what they do, in our own words: the whole loader is gone through although only its first batches are used,
-each graph is retained, each gradient is concatenated and copied to NumPy, and the pairs are looped over. Unlike
-`heldin.measure` it leaves traces: `.grad`, BatchNorm statistics and random states are not what they were.
+Like theirs, it iterates over the whole loader although only the first batches are used, retains each graph,
+concatenates each gradient, copies it to NumPy, and loops over the pairs. Unlike `heldin.measure` it changes `.grad`,
+BatchNorm statistics and random states.
 """
 
 from collections.abc import Iterable

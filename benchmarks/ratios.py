@@ -1,4 +1,4 @@
-"""What all benchmarks do with repeats of a ratio."""
+"""Repeats of a ratio: timing, summary and printing, for all benchmarks."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -8,24 +8,24 @@ import numpy as np
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """How long `work` takes on the wall clock."""
+    """The wall-clock time of `work`."""
     start = time.perf_counter()
     work()
     return time.perf_counter() - start
 
 
-def condensed(values: Sequence[float]) -> dict[str, Any]:
-    """The median of repeats, their quartiles, and how many there were."""
+def summarize(values: Sequence[float]) -> dict[str, Any]:
+    """The median of repeats, their quartiles and their number."""
     lower, median, upper = (round(float(value), 4) for value in np.percentile(values, [25, 50, 75]))
     return {"median": median, "quartiles": [lower, upper], "num_repeats": len(values)}
 
 
 def verdict(median: float, bar: float | None) -> str:
-    """Whether a ratio is within its bar."""
+    """Compare a ratio with its bar."""
     return "no bar" if bar is None else "ok" if median <= bar else "over"
 
 
-def told(row: dict[str, Any]) -> str:
+def format_ratio(row: dict[str, Any]) -> str:
     """The end of a printed row: quartiles, repeats, bar, verdict."""
     lower, upper = row["quartiles"]
     bar = "" if row["bar"] is None else f"{row['bar']:.2f}"

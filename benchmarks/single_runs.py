@@ -1,6 +1,6 @@
-"""How a single run fares: the paper's rule on fresh and on fixed probe batches, and smoothed.
+"""Stops of single runs: the paper's rule on fresh and on fixed probe batches, and smoothed.
 
-The demo's task (300 digits, half of them with a random label, 200 epochs) from four seeds. For each way of stopping:
+The demo's task (300 digits, half of them with a random label, 200 epochs) from four seeds. For each method:
 the epoch, and the test error there, beside the best and the last epoch. Written to `results/single_runs.json`.
 
 Usage: `python benchmarks/single_runs.py`; about a minute a seed on one core.
@@ -29,16 +29,16 @@ def main() -> None:
     rows = []
     for seed in SEEDS:
         errors, curves = run(seed)
-        rows.append({"seed": seed, "way": "best epoch", "epoch": errors.index(min(errors)), "error": min(errors)})
-        rows.append({"seed": seed, "way": "last epoch", "epoch": EPOCHS - 1, "error": errors[-1]})
+        rows.append({"seed": seed, "method": "best epoch", "epoch": errors.index(min(errors)), "error": min(errors)})
+        rows.append({"seed": seed, "method": "last epoch", "epoch": EPOCHS - 1, "error": errors[-1]})
         for probes, curve in curves.items():
             for name, rule in RULES.items():
                 stop = replay(rule, curve).epoch
                 error = None if stop is None else errors[stop]
-                rows.append({"seed": seed, "way": f"{probes} batches, {name}", "epoch": stop, "error": error})
-    for way in dict.fromkeys(row["way"] for row in rows):
-        found = [row for row in rows if row["way"] == way]
-        print(f"{way:45s}", "  ".join(f"{row['epoch']:>4}: {row['error']:.1%}" for row in found))
+                rows.append({"seed": seed, "method": f"{probes} batches, {name}", "epoch": stop, "error": error})
+    for method in dict.fromkeys(row["method"] for row in rows):
+        found = [row for row in rows if row["method"] == method]
+        print(f"{method:45s}", "  ".join(f"{row['epoch']:>4}: {row['error']:.1%}" for row in found))
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps(rows, indent=1) + "\n")
 
