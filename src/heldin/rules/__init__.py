@@ -25,7 +25,7 @@ def as_rule(rule: Rule | str, patience: int | None = None) -> Rule:
     if isinstance(rule, Rule):
         if patience is not None:
             raise ArgumentError(
-                f"Parameter `patience` should not be given together with a rule object. Found `rule = {rule}` and "
+                f"A rule object and `patience` should not both be given. Found `rule = {rule}` and "
                 f"`patience = {patience}`. Give the patience to the rule: rule={type(rule).__name__}(...)."
             )
         return rule

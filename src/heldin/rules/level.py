@@ -18,7 +18,7 @@ class Level(SingleRule):
 
     Args:
         threshold: the threshold.
-        direction: where overfitting moves the values, `"rises"` or `"falls"`. None uses the signal's direction.
+        direction: whether the signal `"rises"` or `"falls"` when the model overfits. None: as the signal declares.
 
     Example:
         >>> from heldin import Level, replay

@@ -20,7 +20,7 @@ class Patience(PatienceRule):
     Args:
         patience: the number of values without improvement that stops training.
         min_delta: the smallest improvement that counts, as an absolute difference.
-        direction: where overfitting moves the values, `"rises"` or `"falls"`. None uses the signal's direction.
+        direction: whether the signal `"rises"` or `"falls"` when the model overfits. None: as the signal declares.
 
     Example:
         >>> from heldin import Patience, replay
@@ -60,7 +60,7 @@ class FirstMinimum(Rule):
     Args:
         window: the number of values in the mean.
         patience: the number of means without a new minimum that stops training.
-        direction: where overfitting moves the values, `"rises"` or `"falls"`. None uses the signal's direction.
+        direction: whether the signal `"rises"` or `"falls"` when the model overfits. None: as the signal declares.
 
     Reference:
         Yuan, Feng, Liu, "Early Stopping Against Label Noise Without Validation Data", ICLR 2024.

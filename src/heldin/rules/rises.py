@@ -58,7 +58,7 @@ class NthRise(_Rises):
     Args:
         patience: the number of rises that stops training.
         min_delta: the smallest rise that counts, as an absolute difference.
-        direction: where overfitting moves the values, `"rises"` or `"falls"`. None uses the signal's direction.
+        direction: whether the signal `"rises"` or `"falls"` when the model overfits. None: as the signal declares.
 
     Example:
         >>> from heldin import NthRise, replay
@@ -85,7 +85,7 @@ class ConsecutiveRises(_Rises):
     Args:
         patience: the number of rises in a row that stops training.
         min_delta: the smallest rise that counts, as an absolute difference.
-        direction: where overfitting moves the values, `"rises"` or `"falls"`. None uses the signal's direction.
+        direction: whether the signal `"rises"` or `"falls"` when the model overfits. None: as the signal declares.
 
     Example:
         >>> from heldin import ConsecutiveRises, replay

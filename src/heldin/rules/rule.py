@@ -172,8 +172,7 @@ def replay(rule: Rule, values: Iterable[Value | None], *, direction: Direction |
         rule: any rule.
         values: one number per epoch, starting at epoch 0 (or one mapping of numbers, for rules on several signals).
             None, for a signal that has no value yet, is skipped.
-        direction: `"rises"` or `"falls"`: where overfitting moves the values, for a rule without a direction. By
-            default they rise.
+        direction: whether the signal `"rises"` or `"falls"` when the model overfits, for a rule without a direction.
 
     Example:
         >>> from heldin import NthRise, replay
