@@ -1,9 +1,10 @@
-"""The display of signals over epochs."""
+"""SignalDisplay: signals over epochs, as a plot and as data."""
 
 from __future__ import annotations
 
 import math
 import sys
+from dataclasses import replace
 
 import matplotlib
 import pytest
@@ -25,43 +26,49 @@ def close_figures():
     plt.close("all")
 
 
-def test_the_curve_is_drawn_over_epochs_with_the_stop_marked():
+def test_the_plot_has_a_curve_over_epochs_and_a_bar_at_the_stop():
     ax = SignalDisplay(READINGS, STOP).plot()
     curve, bar = ax.lines
     assert list(curve.get_xdata()) == [0, 2, 4]
     assert list(bar.get_xdata()) == [4, 4]
-    assert ax.get_ylabel() == "gradient disparity"
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("epoch", "gradient disparity")
     assert ax.get_title().replace("\n", " ") == STOP.sentence
 
 
-def test_no_stop_no_mark():
+def test_without_a_stop_there_is_no_bar():
     assert len(SignalDisplay(READINGS, Decision(False)).plot().lines) == 1
 
 
-def test_each_signal_has_its_own_scale():
+def test_steps_are_labelled_as_steps():
+    ax = SignalDisplay(READINGS, replace(STOP, unit="step")).plot()
+    assert ax.get_xlabel() == "step"
+    assert ax.get_title().startswith("stopped at step 4")
+
+
+def test_each_signal_has_its_own_axis():
     readings = [Reading(0, {"a": 1.0, "b": 2.0, "c": 3.0}, 5)]
     figure, ax = plt.subplots()
     SignalDisplay(readings, Decision(False)).plot(ax)
     assert [axis.get_ylabel() for axis in figure.axes] == ["a", "b", "c"]
 
 
-def test_a_fall_over_decades_is_drawn_on_a_logarithmic_scale():
+def test_the_scale_is_logarithmic_if_positive_values_span_decades():
     steep = [Reading(epoch, {"a": value}, 5) for epoch, value in enumerate([300.0, 3.0, 4.0])]
     assert SignalDisplay(steep, Decision(False)).plot().get_yscale() == "log"
     signed = [Reading(epoch, {"a": value}, 5) for epoch, value in enumerate([300.0, -3.0, 4.0])]
     assert SignalDisplay(signed, Decision(False)).plot().get_yscale() == "linear"
 
 
-def test_the_data_come_with_the_picture():
+def test_frame_returns_the_data_of_the_plot():
     assert SignalDisplay(READINGS, STOP).frame()[0] == {"epoch": 0, "gradient_disparity": 3.0}
 
 
-def test_nothing_to_draw_is_said():
-    with pytest.raises(ArgumentError, match="nothing to draw"):
+def test_plotting_without_readings_is_an_error():
+    with pytest.raises(ArgumentError, match=r"Found none\. Call step"):
         SignalDisplay([], Decision(False)).plot()
 
 
-def test_without_matplotlib_it_says_what_to_install(monkeypatch):
+def test_without_matplotlib_the_error_names_the_extra_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
     with pytest.raises(MissingExtraError, match=r"heldin\[plot\]"):
         SignalDisplay(READINGS, STOP).plot()

@@ -1,4 +1,4 @@
-"""The theorem, its divergences and the penalty: worked numbers, torch's own optimizers, the theorem put to a test."""
+"""Theorem 1, its KL divergence and the penalty: worked numbers, torch's optimizers, and an experiment."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ DIFFERENCE = torch.tensor([3.0, 4.0]), torch.tensor([0.0, 0.0])
         # sqrt(4 + 2 ln 6) + sqrt(1 + ln 8)
         ({"kl": 1.0, "m1": 4, "m2": 3, "delta": 1.0, "reverse_kl": 2.0}, 4.508653),
     ],
-    ids=["nothing between Q1 and Q2", "smallest m for round numbers", "two sizes", "two divergences"],
+    ids=["Q1 equals Q2", "delta of 1", "two sizes", "two divergences"],
 )
 def test_worked_bounds(arguments, expected):
     assert theory.bound(**arguments) == pytest.approx(expected, abs=1e-6)
 
 
-def test_the_bound_says_nothing_from_a_divergence_on_that_is_half_the_batch():
-    """(m - 2) / 2 - ln(2 m / delta): there the bound is 2, which every penalty keeps."""
+def test_the_bound_is_trivial_from_a_divergence_of_about_half_the_batch_size():
+    """At (m - 2) / 2 - ln(2 m / delta) the bound is 2, which no penalty exceeds."""
     assert theory.bound(63 - math.log(256 / 0.05), m1=128, m2=128) == pytest.approx(2.0)
 
 
-def test_the_bound_goes_with_its_arguments_as_the_theorem_says():
+def test_the_bound_grows_with_the_divergence_and_falls_with_delta_and_the_batch_sizes():
     base = theory.bound(1.0, m1=100, m2=100, delta=0.1)
     assert base < theory.bound(1.1, m1=100, m2=100, delta=0.1)
     assert base < theory.bound(1.0, m1=100, m2=100, delta=0.05)
@@ -66,7 +66,7 @@ def test_the_bound_goes_with_its_arguments_as_the_theorem_says():
         ({"reverse_kl": -1.0}, "`reverse_kl`"),
     ],
 )
-def test_bounds_that_are_refused(change, message):
+def test_an_invalid_argument_of_bound_is_an_error(change, message):
     with pytest.raises(ArgumentError, match=message):
         theory.bound(**{"kl": 1.0, "m1": 10, "m2": 10, "delta": 0.1} | change)
 
@@ -105,14 +105,14 @@ seeds, sizes = st.integers(0, 2**32 - 1), st.integers(1, 20)
 
 
 @given(seeds, sizes, st.floats(1e-4, 1e4), st.floats(1e-4, 1e4))
-def test_sgd_is_the_divergence_of_two_gaussians(seed, size, learning_rate, sigma):
+def test_the_divergence_of_sgd_is_that_of_torch_distributions(seed, size, learning_rate, sigma):
     w, g1, g2 = torch.randn(3, size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     one, other = (Independent(Normal(w - learning_rate * g, sigma), 1) for g in (g1, g2))
     expected = kl_divergence(one, other).item(), kl_divergence(other, one).item()
     assert (theory.kl(g1, g2, learning_rate=learning_rate, sigma=sigma),) * 2 == pytest.approx(expected, rel=1e-6)
 
 
-OPTIMIZERS = {  # ours -> torch's, the learning rate that enters, our other arguments from torch's state after the step
+OPTIMIZERS = {  # name -> torch's optimizer, the learning rate of `kl`, its other arguments from torch's state
     "sgd": (lambda p: torch.optim.SGD(p, lr=0.1), 0.1, lambda state: {}),
     "weight decay": (lambda p: torch.optim.SGD(p, lr=0.1, weight_decay=0.1), 0.1, lambda state: {}),
     "momentum": (lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9), 0.1, lambda state: {}),
@@ -143,8 +143,8 @@ AS = {"weight decay": "sgd", "nesterov": "momentum"}
 
 @pytest.mark.parametrize("past", [0, 1, 7])
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_the_exact_form_is_how_far_apart_torch_s_own_optimizers_step(name, past):
-    """Gradients of equal size and other signs leave the same second moment: then the approximation is none."""
+def test_the_exact_form_is_the_distance_between_the_steps_of_torch_optimizers(name, past):
+    """Gradients that differ only in signs leave the same second moment, so that nothing is approximated."""
     build, learning_rate, arguments = OPTIMIZERS[name]
     history, g1 = torch.randn(past, 6, dtype=torch.float64), torch.randn(6, dtype=torch.float64)
     g2 = g1 * torch.tensor([1.0, -1.0, 1.0, -1.0, -1.0, 1.0])
@@ -165,7 +165,7 @@ def test_the_exact_form_is_how_far_apart_torch_s_own_optimizers_step(name, past)
 
 
 @given(seeds, sizes, st.floats(-6, 6), st.integers(1, 1000), st.floats(0.0, 0.99))
-def test_bounds_are_above_what_they_bound(seed, size, exponent, step, beta1):
+def test_the_bound_form_is_never_below_the_exact_form(seed, size, exponent, step, beta1):
     generator = torch.Generator().manual_seed(seed)
     gradients = torch.randn(2, size, generator=generator, dtype=torch.float64)
     moment = torch.rand(size, generator=generator, dtype=torch.float64) * 10.0**exponent
@@ -175,8 +175,8 @@ def test_bounds_are_above_what_they_bound(seed, size, exponent, step, beta1):
         assert options["optimizer"] == "adagrad" or upper <= printed * (1 + 1e-12)
 
 
-def test_the_printed_bound_of_adagrad_is_no_bound():
-    """A second moment of 100 everywhere: it is 100 times too small for each coordinate, d times too large for all."""
+def test_the_printed_bound_of_adagrad_can_be_below_the_divergence():
+    """A second moment of 100: 100 times too small for each coordinate, d times too large for all."""
     gradients, moment = torch.randn(2, 10, dtype=torch.float64), torch.full((10,), 100.0)
     exact, upper, printed = (
         divergence(form, gradients, optimizer="adagrad", second_moment=moment, eps=0.0) for form in FORMS
@@ -209,7 +209,7 @@ def test_the_printed_bound_of_adagrad_is_no_bound():
         ({"gradients": ([1.0, 2.0], torch.ones(2))}, "`g1` should be a tensor"),
     ],
 )
-def test_divergences_that_are_refused(change, message):
+def test_an_invalid_argument_of_kl_is_an_error(change, message):
     with pytest.raises(ArgumentError, match=message):
         divergence(**change)
 
@@ -220,28 +220,28 @@ LINEAR_BATCHES = [
 ]
 
 
-def output_itself(output, target):
+def linear_loss(output, target):
     return output.squeeze(1)
 
 
-def test_worked_penalty_of_a_loss_linear_in_the_weights_is_exact():
-    """g1 = (1/2, 3/2) and g2 = (5/2, 1/2), so ||g1 - g2||^2 = 5; all of it in numbers a float holds exactly."""
+def test_worked_penalty_of_a_loss_that_is_linear_in_the_weights():
+    """g1 = (1/2, 3/2) and g2 = (5/2, 1/2), so ||g1 - g2||^2 = 5; all numbers are exact floats."""
     model = nn.Linear(2, 1, bias=False)
     nn.init.ones_(model.weight)
-    found = theory.penalty(model, output_itself, LINEAR_BATCHES, learning_rate=0.5)
+    found = theory.penalty(model, linear_loss, LINEAR_BATCHES, learning_rate=0.5)
     assert found == theory.Penalty(surrogate=(0.25, 2.25), zero_one=None, first_order=(0.25, 2.25))
     assert sum(found.surrogate) == 0.5 * 5
 
 
 @given(seeds, st.integers(1, 8), st.integers(1, 8), st.floats(1e-3, 1e3))
-def test_the_penalty_of_a_loss_linear_in_the_weights_is_its_first_order_form(seed, m1, m2, learning_rate):
+def test_the_penalty_of_a_linear_loss_is_its_first_order_form(seed, m1, m2, learning_rate):
     generator = torch.Generator().manual_seed(seed)
     model = nn.Linear(3, 1, bias=False, dtype=torch.float64)
     batches = [(torch.randn(m, 3, generator=generator, dtype=torch.float64), torch.zeros(m)) for m in (m1, m2)]
-    found = theory.penalty(model, output_itself, batches, learning_rate=learning_rate)
+    found = theory.penalty(model, linear_loss, batches, learning_rate=learning_rate)
     g1, g2 = (x.mean(0) for x, _ in batches)
-    room = 1e-9 * max(1.0, learning_rate) * float(g1.square().sum() + g2.square().sum() + 1.0)
-    assert found.surrogate == pytest.approx(found.first_order, rel=0, abs=room)
+    tolerance = 1e-9 * max(1.0, learning_rate) * float(g1.square().sum() + g2.square().sum() + 1.0)
+    assert found.surrogate == pytest.approx(found.first_order, rel=0, abs=tolerance)
     assert sum(found.first_order) == pytest.approx(learning_rate * float((g1 - g2).square().sum()), rel=1e-9)
 
 
@@ -252,7 +252,7 @@ def zeros(inputs, classes):
 
 
 def test_worked_penalty_of_contradicting_labels():
-    """One sample, two labels: each step turns the other batch wrong, and softplus(x) - softplus(-x) = x."""
+    """One sample, two labels: each step makes the other batch wrong, and softplus(x) - softplus(-x) = x."""
     batches = [(torch.ones(3, 1), torch.full((3,), label)) for label in (0, 1)]
     found = theory.penalty(zeros(1, 2), nn.CrossEntropyLoss(), batches, learning_rate=2.0)
     assert found.zero_one == (1.0, 1.0)
@@ -260,8 +260,8 @@ def test_worked_penalty_of_contradicting_labels():
     assert found.surrogate == pytest.approx((2.0, 2.0), rel=1e-6)
 
 
-def test_a_tie_is_no_error():
-    """The paper's 0-1 loss asks for another class above the right one; a step on one axis leaves the other tied."""
+def test_a_tie_is_not_an_error():
+    """The paper's 0-1 loss is 1 only if another class is above; a step on one axis leaves the other tied."""
     batches = [(torch.tensor([[1.0, 0.0]]), torch.tensor([0])), (torch.tensor([[0.0, 1.0]]), torch.tensor([1]))]
     assert theory.penalty(zeros(2, 2), nn.CrossEntropyLoss(), batches, learning_rate=1.0).zero_one == (0.0, 0.0)
 
@@ -274,9 +274,9 @@ def test_a_tie_is_no_error():
         (nn.CrossEntropyLoss(), 2, torch.full((4, 2), 0.5)),
         (lambda output, target: output.squeeze(1) * target, 1, torch.tensor([1, 2, 3, 4])),
     ],
-    ids=["regression", "ignored targets", "soft targets", "integers that are no classes"],
+    ids=["regression", "ignored targets", "soft targets", "integers that are not classes"],
 )
-def test_there_is_no_zero_one_loss_where_targets_are_no_classes(loss_fn, classes, targets):
+def test_there_is_no_zero_one_loss_if_targets_are_not_classes(loss_fn, classes, targets):
     batches = [(torch.randn(4, 3), targets) for _ in range(2)]
     found = theory.penalty(nn.Linear(3, classes), loss_fn, batches, learning_rate=0.1)
     assert found.zero_one is None
@@ -284,7 +284,7 @@ def test_there_is_no_zero_one_loss_where_targets_are_no_classes(loss_fn, classes
 
 
 class Sentence(nn.Module):
-    """An LSTM keeps its weights in a second place too."""
+    """An LSTM also keeps its weights in a flat buffer."""
 
     def __init__(self):
         super().__init__()
@@ -296,7 +296,7 @@ class Sentence(nn.Module):
 
 
 class Tied(nn.Module):
-    """One weight used twice, one frozen, one never used."""
+    """One weight used twice, one frozen, one unused."""
 
     def __init__(self):
         super().__init__()
@@ -308,7 +308,7 @@ class Tied(nn.Module):
         return self.head(torch.tanh(self.outer(torch.tanh(self.inner(x)))))
 
 
-def delicate():
+def batchnorm_and_dropout():
     return nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 3))
 
 
@@ -321,31 +321,31 @@ MODELS = {
 }
 
 
-def classified(size=12, num=2):
+def two_batches(size=12, num=2):
     return [(torch.randn(size, 6), torch.randint(3, (size,))) for _ in range(num)]
 
 
-def stepped_for_real(model, batch, learning_rate):
-    """A copy of the model, after a step by torch's own SGD."""
-    own = copy.deepcopy(model)
-    optimizer = torch.optim.SGD([p for p in own.parameters() if p.requires_grad], lr=learning_rate)
-    F.cross_entropy(own(batch[0]), batch[1]).backward()
+def sgd_step(model, batch, learning_rate):
+    """Return a copy of the model after a step of torch's SGD."""
+    stepped = copy.deepcopy(model)
+    optimizer = torch.optim.SGD([p for p in stepped.parameters() if p.requires_grad], lr=learning_rate)
+    F.cross_entropy(stepped(batch[0]), batch[1]).backward()
     optimizer.step()
     with torch.no_grad():
-        for buffer, original in zip(own.buffers(), model.buffers(), strict=True):
+        for buffer, original in zip(stepped.buffers(), model.buffers(), strict=True):
             buffer.copy_(original)
-    return own
+    return stepped
 
 
 @pytest.mark.parametrize("mode", ["train", "eval"])
 @pytest.mark.parametrize("build", MODELS.values(), ids=MODELS)
-def test_the_penalty_is_what_real_steps_would_cost(build, mode):
-    model, batches = build().train(mode == "train"), classified()
+def test_the_penalty_is_that_of_real_optimizer_steps(build, mode):
+    model, batches = build().train(mode == "train"), two_batches()
     first, second = batches
     found = theory.penalty(model, nn.CrossEntropyLoss(), batches, learning_rate=0.5, mode=mode)
 
     def losses(trained_on, batch):
-        output = stepped_for_real(model, trained_on, 0.5)(batch[0]).detach()
+        output = sgd_step(model, trained_on, 0.5)(batch[0]).detach()
         error = (output.argmax(1) != batch[1]).double().mean().item()
         return torch.tensor([F.cross_entropy(output, batch[1]).item(), error], dtype=torch.float64)
 
@@ -359,15 +359,15 @@ def test_the_penalty_is_what_real_steps_would_cost(build, mode):
 
 
 @pytest.mark.parametrize("mode", ["train", "eval"])
-def test_small_steps_pay_the_first_order_penalty_also_under_dropout(mode):
-    """So all passes over a batch drop the same units: with others dropped, the ratio would be far off."""
-    model, batches = delicate().double(), [(x.double(), y) for x, y in classified()]
+def test_the_penalty_of_small_steps_is_the_first_order_one_also_with_dropout(mode):
+    """This holds only if all passes over a batch drop the same units."""
+    model, batches = batchnorm_and_dropout().double(), [(x.double(), y) for x, y in two_batches()]
     found = theory.penalty(model, nn.CrossEntropyLoss(), batches, learning_rate=1e-5, mode=mode)
     assert found.surrogate == pytest.approx(found.first_order, rel=1e-3)
 
 
-def test_the_penalty_depends_on_the_seed_only_where_units_are_dropped():
-    model, batches = delicate(), classified()
+def test_the_penalty_depends_on_the_seed_only_with_dropout():
+    model, batches = batchnorm_and_dropout(), two_batches()
 
     def found(**options):
         return theory.penalty(model, nn.CrossEntropyLoss(), batches, learning_rate=0.1, **options)
@@ -376,8 +376,8 @@ def test_the_penalty_depends_on_the_seed_only_where_units_are_dropped():
     assert found(seed=1, mode="eval") == found(seed=2, mode="eval")
 
 
-def everything(model):
-    """All that a measurement could change, as values and as the objects themselves."""
+def snapshot(model):
+    """Return all that a measurement could change, as values and as object identities."""
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     return {
         "values": {name: tensor.detach().numpy().tobytes() for name, tensor in tensors.items()},
@@ -392,50 +392,50 @@ def everything(model):
     }
 
 
-def in_the_middle_of_training():
-    """Gradients there, running statistics moved, one layer kept in evaluation mode."""
-    model = delicate()
+def model_in_training():
+    """Return a model with gradients, changed running statistics and one layer in evaluation mode."""
+    model = batchnorm_and_dropout()
     F.cross_entropy(model(torch.randn(12, 6)), torch.randint(3, (12,))).backward()
     model[4].weight.grad = None
     model[3].eval()
     return model
 
 
-@pytest.mark.parametrize("around", [torch.enable_grad, torch.no_grad, torch.inference_mode], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("context", [torch.enable_grad, torch.no_grad, torch.inference_mode], ids=lambda f: f.__name__)
 @pytest.mark.parametrize("mode", ["train", "eval"])
-def test_measuring_the_penalty_leaves_no_trace(mode, around):
-    model, batches = in_the_middle_of_training(), classified()
-    before = everything(model)
-    with around():
+def test_measuring_the_penalty_changes_nothing(mode, context):
+    model, batches = model_in_training(), two_batches()
+    before = snapshot(model)
+    with context():
         found = theory.penalty(model, nn.CrossEntropyLoss(), batches, learning_rate=0.5, mode=mode)
-    assert everything(model) == before
+    assert snapshot(model) == before
     assert found == theory.penalty(model, nn.CrossEntropyLoss(), batches, learning_rate=0.5, mode=mode)
 
 
 @pytest.mark.parametrize("when", range(1, 7))
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
-def test_a_measurement_that_fails_half_way_leaves_no_trace(when, error):
-    calls = itertools.count(1)  # a list would be put back
+def test_a_measurement_that_fails_changes_nothing(when, error):
+    calls = itertools.count(1)
 
     def failing(output, target):
         random.random(), numpy.random.random(), torch.rand(())
         if next(calls) == when:
-            raise error("half way")
+            raise error("failed")
         return F.cross_entropy(output, target, reduction="none")
 
-    model, batches = in_the_middle_of_training(), classified()
-    before = everything(model)
-    with pytest.raises(error, match="half way"):
+    model, batches = model_in_training(), two_batches()
+    before = snapshot(model)
+    with pytest.raises(error, match="failed"):
         theory.penalty(model, failing, batches, learning_rate=0.5)
-    assert everything(model) == before
+    assert snapshot(model) == before
 
 
-def test_a_step_that_leaves_nothing_finite_is_said_and_leaves_no_trace():
-    model, batches = in_the_middle_of_training(), classified()
-    before = everything(model)
+def test_a_diverging_step_is_an_error_and_changes_nothing():
+    model, batches = model_in_training(), two_batches()
+    before = snapshot(model)
     with pytest.raises(NotFiniteError):
         theory.penalty(model, nn.CrossEntropyLoss(), batches, learning_rate=1e38)
-    assert everything(model) == before
+    assert snapshot(model) == before
 
 
 @pytest.mark.parametrize(
@@ -446,30 +446,30 @@ def test_a_step_that_leaves_nothing_finite_is_said_and_leaves_no_trace():
         ({"mode": "test"}, ArgumentError, "`mode`"),
         ({"loss_fn": nn.CrossEntropyLoss}, ArgumentError, "Write CrossEntropyLoss"),
         ({"loss_fn": None}, ArgumentError, "loss_fn"),
-        ({"batches": classified(num=3)}, BatchesError, "two pairs.*Found another list of 3.*draw"),
-        ({"batches": classified(num=1)[0]}, BatchesError, "two pairs"),
+        ({"batches": two_batches(num=3)}, BatchesError, "two pairs.*Found another list of 3.*draw"),
+        ({"batches": two_batches(num=1)[0]}, BatchesError, "two pairs"),
         ({"batches": torch.ones(2, 2)}, BatchesError, "two pairs.*Found another Tensor"),
-        ({"batches": [classified()[0], torch.ones(2, 6)]}, BatchesError, "two pairs"),
+        ({"batches": [two_batches()[0], torch.ones(2, 6)]}, BatchesError, "two pairs"),
     ],
     ids=lambda value: None if isinstance(value, (dict, type)) else value[:20],
 )
-def test_penalties_that_are_refused_before_the_model_is_run(change, error, message):
+def test_an_invalid_argument_of_penalty_is_an_error_before_the_model_runs(change, error, message):
     model = nn.Linear(6, 3)
     model.register_forward_pre_hook(lambda *_: pytest.fail("the model was run"))
-    given = {"model": model, "loss_fn": nn.CrossEntropyLoss(), "batches": classified(), "learning_rate": 0.1} | change
+    given = {"model": model, "loss_fn": nn.CrossEntropyLoss(), "batches": two_batches(), "learning_rate": 0.1} | change
     with pytest.raises(error, match=message):
         theory.penalty(given.pop("model"), given.pop("loss_fn"), given.pop("batches"), **given)
 
 
-def test_two_batches_of_a_loader_are_drawn_as_the_message_says():
+def test_batches_can_be_drawn_from_a_loader():
     data = torch.utils.data.TensorDataset(torch.randn(40, 6), torch.randint(3, (40,)))
     batches = draw(torch.utils.data.DataLoader(data, batch_size=10), 2, seed=0)
     assert theory.penalty(nn.Linear(6, 3), nn.CrossEntropyLoss(), batches, learning_rate=0.1).zero_one is not None
 
 
 def test_the_bound_holds_for_at_least_one_minus_delta_of_the_draws():
-    """Theorem 1 as it stands: for weights that are independent of the batches, the mean of R1 + R2 in 0-1 loss over
-    the two Gaussians, for many draws of S1 and S2. Three labels in ten are wrong, so there is something to penalise."""
+    """Theorem 1 in an experiment: weights independent of the batches, the mean of R1 + R2 in 0-1 loss over the two
+    Gaussians, many draws of S1 and S2. 30 % of the labels are wrong, so that there is a penalty."""
     num_draws, num_perturbations, m, delta, learning_rate, sigma = 200, 32, 100, 0.05, 1.0, 0.05
     model = nn.Sequential(nn.Linear(10, 8), nn.Tanh(), nn.Linear(8, 2))
     probe, shapes = Probe(model, nn.CrossEntropyLoss()), {name: p.shape for name, p in model.named_parameters()}
@@ -502,9 +502,9 @@ def test_the_bound_holds_for_at_least_one_minus_delta_of_the_draws():
         rows.append((r1, r2, shift, theory.bound(divergence, m1=m, m2=m, delta=delta), distance))
     r1, r2, shift, limit, distance = torch.tensor(rows, dtype=torch.float64).T
     assert ((r1 + r2) <= limit).double().mean() >= 1 - delta
-    # The two halves of the proof, in which the population takes part.
+    # The two halves of the proof, which involve the population.
     assert (r2 - shift <= limit / 2).double().mean() >= 1 - delta / 2
     assert (r1 + shift <= limit / 2).double().mean() >= 1 - delta / 2
-    # It could have failed: the bound is below what holds for any two Gaussians, and a tenth of it would not do.
+    # The test can fail: the bound is below what holds for any two Gaussians, and a tenth of it does not hold.
     assert (limit < 2 * distance).all()
     assert ((r1 + r2) <= limit / 10).double().mean() < 1 - delta

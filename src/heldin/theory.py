@@ -1,9 +1,9 @@
-"""What the paper proves about gradient disparity, as numbers.
+"""The paper's theory of gradient disparity: the generalization penalty, Theorem 1 and its KL divergence.
 
-All of it is about one iteration: from the weights w a step on batch S1 leads to w1, a step on batch S2 to w2. The
-generalization penalty R2 = L_S2(w1) - L_S2(w2) is what S2 pays when S1 is chosen; R1 is the same the other way round.
-`penalty` measures both, `bound` is Theorem 1, and `kl` is the divergence the theorem asks for, between
-Q1 = N(w1, sigma^2 I) and Q2 = N(w2, sigma^2 I). No signal and no rule needs any of this.
+From the weights w, a step on batch S1 leads to w1, and a step on S2 to w2. The generalization penalty
+R2 = L_S2(w1) - L_S2(w2) is the increase of the loss of S2 if the step is taken on S1 instead; R1 is the same for S1.
+`penalty` measures both, `bound` is Theorem 1, and `kl` is the divergence in it, between Q1 = N(w1, sigma^2 I) and
+Q2 = N(w2, sigma^2 I). No signal and no rule uses this module.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -27,24 +27,24 @@ Form = Literal["exact", "bound", "printed"]
 
 
 def bound(kl: float, *, m1: int, m2: int, delta: float = 0.05, reverse_kl: float | None = None) -> float:
-    """The right-hand side of Theorem 1: E[R1] + E[R2], in 0-1 loss, is above it with probability at most `delta`.
+    """The upper bound of Theorem 1 on E[R1] + E[R2] in 0-1 loss. It holds with probability at least 1 - `delta`.
 
     Formula (Theorem 1):
         sqrt((2 KL(Q2||Q1) + 2 ln(2 m2 / delta)) / (m2 - 2)) + sqrt((2 KL(Q1||Q2) + 2 ln(2 m1 / delta)) / (m1 - 2)).
     Misleads when:
-        it is 2 or more, which no penalty exceeds; the weights have seen the batches before, which the theorem does not
-        allow; two values are compared that rest on different `sigma`.
+        it is 2 or more, since no penalty exceeds 2; the weights were trained on the batches, which the theorem
+        excludes; values with different `sigma` are compared.
 
     Args:
         kl: KL(Q1 || Q2).
         m1: the number of samples in S1, more than 2.
         m2: the number of samples in S2, more than 2.
-        delta: the probability, over the draw of both batches, with which the bound may fail.
-        reverse_kl: KL(Q2 || Q1), where it is another number; for what `kl` gives it is the same.
+        delta: the probability, over the sampling of both batches, that the bound fails.
+        reverse_kl: KL(Q2 || Q1), if it differs from `kl`. For the result of `theory.kl` it does not.
 
     Example:
         >>> from heldin import theory
-        >>> round(theory.bound(0.0, m1=128, m2=128), 4)  # Q1 = Q2: the penalty itself is 0
+        >>> round(theory.bound(0.0, m1=128, m2=128), 4)  # Q1 = Q2, so the penalty is 0
         0.7364
     """
     reverse = kl if reverse_kl is None else reverse_kl
@@ -53,8 +53,7 @@ def bound(kl: float, *, m1: int, m2: int, delta: float = 0.05, reverse_kl: float
     for name, size in (("m1", m1), ("m2", m2)):
         require_integer(name, size, at_least=3, remedy="The theorem divides by m - 2: it needs more than 2 samples.")
     _require_positive("delta", delta, at_most=1.0)
-    parts = [2.0 * (part + math.log(2.0 * m / delta)) / (m - 2) for part, m in ((reverse, m2), (kl, m1))]
-    return sum(map(math.sqrt, parts))
+    return sum(math.sqrt(2.0 * (part + math.log(2.0 * m / delta)) / (m - 2)) for part, m in ((reverse, m2), (kl, m1)))
 
 
 def kl(
@@ -70,29 +69,29 @@ def kl(
     beta1: float = 0.9,
     eps: float = 1e-8,
 ) -> float:
-    """KL(Q1 || Q2) = KL(Q2 || Q1), between the two Gaussians around the weights after a step on either batch.
+    """KL(Q1 || Q2) = KL(Q2 || Q1) between the Gaussians around the weights after a step on S1 and on S2.
 
     Formula (equation 5 and appendix "Beyond SGD"), with gamma = `learning_rate`, v = `second_moment`, t = `step`:
         exact: gamma^2 / (2 sigma^2) * ||c * (g1 - g2)||^2; bound: gamma^2 / (2 sigma^2) * ||c||^2 * ||g1 - g2||^2;
-        SGD, also with momentum (the velocity drops out): the exact form with c = 1, whatever `form`;
-        Adagrad, Adadelta, RMSprop: c = 1 / sqrt(v + eps), coordinate by coordinate;
+        SGD, with or without momentum (the velocity cancels): c = 1, and every `form` is the exact one;
+        Adagrad, Adadelta, RMSprop: c = 1 / sqrt(v + eps), element-wise;
         Adam: c = a / (sqrt(v) + eps), with a = (1 - beta1) / (1 - beta1^t).
     Misleads when:
-        v differs much between the two steps, which the paper (and "exact") takes to be equal: in the first steps, or
-        for a short memory. The bound exceeds the exact form d times where c has d equal entries.
+        v differs much between the two steps, as in the first iterations or with a short memory; the paper and "exact"
+        assume that it is the same. If c has d equal entries, the bound is d times the exact form.
 
     Args:
         g1: the gradient of S1, (d,): `g1, g2 = probe.gradients([first, second], "none").matrix()`.
         g2: the gradient of S2, (d,).
         learning_rate: gamma; for Nesterov's momentum, gamma * (1 + momentum).
-        sigma: the standard deviation of the random perturbation of the weights; the paper gives it no value.
-        optimizer: what takes the steps.
-        form: `"exact"`, `"bound"`, or `"printed"`: the bound as it stands in the paper, with its slips.
+        sigma: the standard deviation of the random perturbation of the weights. The paper gives no value.
+        optimizer: the optimizer of both steps.
+        form: `"exact"`, `"bound"`, or `"printed"`: the bound as printed in the paper, with its errors.
         second_moment: (d,), after the step. Adagrad: the sum of squared gradients; Adadelta, RMSprop: their decaying
-            mean; Adam: that mean with its bias corrected, torch's `exp_avg_sq / (1 - beta2**step)`.
-        step: the number of the update, from 1 on; for Adam only.
+            mean; Adam: that mean with bias correction, torch's `exp_avg_sq / (1 - beta2**step)`.
+        step: the number of the update, starting at 1. For Adam only.
         beta1: for Adam only.
-        eps: under the root, as in the paper (torch's Adagrad and RMSprop add it to the root); for Adam beside it.
+        eps: inside the root, as in the paper (torch's Adagrad and RMSprop add it outside). For Adam, outside.
 
     Example:
         >>> import torch
@@ -109,8 +108,8 @@ def kl(
     _require_positive("sigma", sigma)
     require_choice("optimizer", optimizer, get_args(Optimizer))
     require_choice("form", form, get_args(Form))
-    _require_where("second_moment", second_moment, optimizer, needed=optimizer not in ("sgd", "momentum"))
-    _require_where("step", step, optimizer, needed=optimizer == "adam")
+    _require_only_if(optimizer not in ("sgd", "momentum"), "second_moment", second_moment, optimizer)
+    _require_only_if(optimizer == "adam", "step", step, optimizer)
     difference = _vector("g1", g1, g1) - _vector("g2", g2, g1)
     norm_sq = difference.square().sum()
     if second_moment is not None:
@@ -120,7 +119,7 @@ def kl(
 
 
 def _multiplier(v: Tensor, form: Form, step: int | None, beta1: float, eps: float) -> Tensor:
-    """What a step of learning rate 1 multiplies the gradient by, coordinate by coordinate: c in `kl`."""
+    """The factor c of `kl`, by which a step with learning rate 1 multiplies the gradient, element-wise."""
     require_number("eps", eps, at_least=0.0, remedy="1e-8 is usual.")
     if bool((v + eps <= 0.0).any()) or bool((v < 0.0).any()):
         raise ArgumentError(
@@ -128,29 +127,28 @@ def _multiplier(v: Tensor, form: Form, step: int | None, beta1: float, eps: floa
             f"a smallest entry of {float(v.min()):g}. Pass the optimizer's mean or sum of squares, and eps=1e-8."
         )
     if step is None:
-        # PAPER: Adagrad and Adadelta divide by sqrt(v + eps), but ||1 / (v + eps)||^2 is printed for both: the root is
-        # lost (for Adagrad also in what is printed as an equality). Where v + eps > 1 the printed bound can be below
-        # the divergence. Its Adadelta has a learning rate in place of the past updates, which makes it RMSprop.
+        # PAPER: Adagrad and Adadelta divide by sqrt(v + eps), but the paper prints ||1 / (v + eps)||^2, without the
+        # root. If v + eps > 1, the printed bound can be below the divergence. Its Adadelta is in fact RMSprop.
         return 1.0 / (v + eps if form == "printed" else (v + eps).sqrt())
     require_integer("step", step, at_least=1, remedy="The first update has number 1.")
     require_number("beta1", beta1, at_least=0.0, remedy="0.9 is usual.")
-    _require_positive("1 - beta1", 1.0 - beta1)
+    if beta1 >= 1.0:
+        raise ArgumentError(f"Parameter `beta1` should be below 1. Found `beta1 = {beta1!r}`. 0.9 is usual.")
     a = (1.0 - beta1) / (1.0 - beta1**step)
-    # PAPER: Adam's bound is printed with a in place of a^2. As a <= 1 it holds all the same, 1/a times too large: 1 at
-    # the first step, 10 in the long run for beta1 = 0.9.
+    # PAPER: Adam's bound is printed with a instead of a^2. Since a <= 1 it still holds, but is 1/a times too large.
     return (math.sqrt(a) if form == "printed" else a) / (v.sqrt() + eps)
 
 
 @dataclass(frozen=True)
 class Penalty:
-    """The generalization penalty of two batches, in three ways, each time as (R1, R2); the theorem is about the sum.
+    """The generalization penalties (R1, R2) of two batches, in three versions. The theorem is about their sum.
 
     Attributes:
-        surrogate: in the loss that is trained on.
-        zero_one: in the 0-1 loss: the share of samples for which a wrong class has a higher output than the right one;
-            None where targets are no classes.
-        first_order: gamma * <g1, g1 - g2> and gamma * <g2, g2 - g1>, whose sum is gamma * ||g1 - g2||^2: what the
-            surrogate is for a loss linear in the weights.
+        surrogate: in the training loss.
+        zero_one: in the 0-1 loss, the fraction of samples for which a wrong class has a higher output than the right
+            one. None if the targets are not classes.
+        first_order: gamma * <g1, g1 - g2> and gamma * <g2, g2 - g1>, with the sum gamma * ||g1 - g2||^2. For a loss
+            that is linear in the weights it equals `surrogate`.
     """
 
     surrogate: tuple[float, float]
@@ -161,28 +159,28 @@ class Penalty:
 def penalty(
     model: nn.Module,
     loss_fn: LossFunction,
-    batches: Sequence[Any],
+    batches: Sequence[object],
     *,
     learning_rate: float,
     mode: Mode = "train",
     seed: int = 0,
 ) -> Penalty:
-    """The generalization penalty, measured: a step of SGD on either batch, and the losses of both after each.
+    """Measure the generalization penalties: take an SGD step on either batch, and compare the losses of both.
 
     Formula (section 3 of the paper):
         w_i = w - gamma * g_i; R1 = L_S1(w2) - L_S1(w1); R2 = L_S2(w1) - L_S2(w2).
     Cost:
-        6 forward and 2 backward passes; memory 4 * d. The model's weights are never written to.
+        6 forward and 2 backward passes; memory 4 * d. The steps are taken on copies of the weights.
     Misleads when:
-        it is taken for the theorem's left-hand side, which is a mean over Gaussian perturbations of w1 and w2.
+        it is compared with the bound of the theorem, which is about the mean over Gaussian perturbations of w1 and w2.
 
     Args:
         model: any module with trainable parameters.
-        loss_fn: the loss training uses, as for `Probe`.
+        loss_fn: the training loss, as for `Probe`.
         batches: S1 and S2, two pairs (inputs, targets): `heldin.probing.draw(loader, 2, seed=0)`.
         learning_rate: gamma.
         mode: `"train"` or `"eval"`, as for `Probe`.
-        seed: of dropout; every pass over a batch drops the same units.
+        seed: the seed of dropout. All passes over a batch drop the same units.
 
     Example:
         >>> import torch
@@ -198,7 +196,7 @@ def penalty(
     _require_positive("learning_rate", learning_rate)
     first, second = _two_pairs(batches)
     one, other = (probe.gradients([batch], "none") for batch in (first, second))
-    w1, w2 = (_stepped(probe, gradients.rows[0], learning_rate) for gradients in (one, other))
+    w1, w2 = (_step(probe, gradients.rows[0], learning_rate) for gradients in (one, other))
     r1 = _losses(probe, w2, first) - _losses(probe, w1, first)  # (2,): surrogate, 0-1
     r2 = _losses(probe, w1, second) - _losses(probe, w2, second)
     both = Gradients((*one.rows, *other.rows), (1.0, 1.0), one.sizes, split=2).gram(inner=True)
@@ -211,8 +209,8 @@ def penalty(
 
 
 @torch.inference_mode(False)
-def _stepped(probe: Probe, gradient: Sequence[Tensor | None], learning_rate: float) -> dict[str, Tensor]:
-    """New tensors w - gamma * g, by name, for the parameters that take part."""
+def _step(probe: Probe, gradient: Sequence[Tensor | None], learning_rate: float) -> dict[str, Tensor]:
+    """Return new tensors w - gamma * g, by name, for the parameters that have a gradient."""
     names = {parameter: name for name, parameter in probe.model.named_parameters()}
     return {
         names[parameter]: (parameter.detach() - learning_rate * _as_complex(part, parameter)).requires_grad_()
@@ -226,31 +224,31 @@ def _as_complex(gradient: Tensor, parameter: Tensor) -> Tensor:
     return torch.view_as_complex(gradient.contiguous()) if parameter.is_complex() else gradient
 
 
-def _losses(probe: Probe, weights: dict[str, Tensor], batch: Any) -> Tensor:
-    """The mean surrogate loss and the mean 0-1 loss (NaN if there is none) of a batch at other weights; no trace."""
-    outputs: list[Any] = []
+def _losses(probe: Probe, weights: dict[str, Tensor], batch: object) -> Tensor:
+    """Return the mean training loss and the mean 0-1 loss (NaN if there is none) of a batch at other weights."""
+    outputs: list[object] = []
 
-    def model(inputs: Any) -> Any:
+    def model(inputs: object) -> object:
         outputs.append(torch.func.functional_call(probe.model, weights, (inputs,)))
         return outputs[-1]
 
     with probe.session() as devices:
-        here = to_device(batch, devices)
-        losses = sample_losses_from(probe.loss_fn, None)(model, here)  # type: ignore[arg-type]
-        return torch.stack([losses.detach().cpu().double().mean(), _zero_one(outputs[-1], here[1])])
+        pair = to_device(batch, devices)
+        losses = sample_losses_from(probe.loss_fn, None)(model, pair)  # type: ignore[arg-type]
+        return torch.stack([losses.detach().cpu().double().mean(), _zero_one(outputs[-1], pair[1])])
 
 
-def _zero_one(output: Any, target: Any) -> Tensor:
-    """The mean of 1[output of the right class < highest output]: a tie is no error, as in the paper."""
-    tensors = isinstance(output, Tensor) and isinstance(target, Tensor) and not target.is_floating_point()
-    fitting = tensors and output.ndim == 2 and target.shape == output.shape[:1]
-    if not fitting or not bool(((target >= 0) & (target < output.shape[1])).all()):
-        return torch.tensor(math.nan, dtype=torch.float64, device="cpu")
-    wrong: Tensor = output.gather(1, target.long()[:, None]).squeeze(1) < output.amax(1)
-    return wrong.cpu().double().mean()
+def _zero_one(output: object, target: object) -> Tensor:
+    """Return the mean of 1[output of the right class < highest output]: a tie is not an error, as in the paper."""
+    if isinstance(output, Tensor) and isinstance(target, Tensor) and not target.is_floating_point():
+        one_per_sample = output.ndim == 2 and target.shape == output.shape[:1]
+        if one_per_sample and bool(((target >= 0) & (target < output.shape[1])).all()):
+            wrong = output.gather(1, target.long()[:, None]).squeeze(1) < output.amax(1)
+            return wrong.cpu().double().mean()
+    return torch.tensor(math.nan, dtype=torch.float64, device="cpu")
 
 
-def _two_pairs(batches: Any) -> Any:
+def _two_pairs(batches: object) -> Sequence[object]:
     if isinstance(batches, (list, tuple)) and [isinstance(b, (list, tuple)) and len(b) for b in batches] == [2, 2]:
         return batches
     found = f"{type(batches).__name__} of {len(batches)}" if isinstance(batches, Sequence) else type(batches).__name__
@@ -267,20 +265,22 @@ def _require_positive(name: str, value: float, *, at_most: float = math.inf) -> 
         raise ArgumentError(f"Parameter `{name}` should be above 0{limit}. Found `{name} = {value!r}`.")
 
 
-def _require_where(name: str, value: object, optimizer: str, *, needed: bool) -> None:
+def _require_only_if(needed: bool, name: str, value: object, optimizer: str) -> None:
     if (value is not None) != needed:
         should, found = ("be given", "None") if needed else ("be left out", "a value")
         raise ArgumentError(f"Parameter `{name}` should {should} for `optimizer = {optimizer!r}`. Found {found}.")
 
 
-def _vector(name: str, value: Any, like: Any) -> Tensor:
-    """`value` in doubles on the CPU; refused where it is no tensor, not finite, or not of the shape of `like`."""
+def _vector(name: str, value: object, like: Tensor) -> Tensor:
+    """Return `value` in double precision on the CPU. It should be a finite tensor with the shape of `like`."""
     if not isinstance(value, Tensor):
         remedy = 'Write g1, g2 = probe.gradients([first, second], "none").matrix().'
         raise ArgumentError(f"Parameter `{name}` should be a tensor. Found {type(value).__name__}. {remedy}")
     if value.shape != like.shape:
         shapes = f"the shape of `g1`, {tuple(like.shape)}. Found shape {tuple(value.shape)}."
         raise ArgumentError(f"Parameter `{name}` should have {shapes} Flatten both in the order of the parameters.")
-    if bad := int((~value.isfinite()).sum()):
-        raise ArgumentError(f"Parameter `{name}` should be finite. Found {bad} values that are not: has it diverged?")
+    if num_bad := int((~value.isfinite()).sum()):
+        raise ArgumentError(
+            f"Parameter `{name}` should be finite. Found {num_bad} non-finite values. Check whether training diverged."
+        )
     return value.detach().cpu().double()

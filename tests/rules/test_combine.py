@@ -186,3 +186,9 @@ def test_a_rule_whose_signal_starts_late_reports_the_epochs_of_its_values(combin
 def test_a_named_rule_can_stop_while_the_first_signal_has_no_value():
     decision = replay(any_of(NthRise(1), b=Level(5.0)), [{"a": None, "b": 9.0}])
     assert (decision.epoch, decision.signal, decision.value) == (0, "b", 9.0)
+
+
+def test_all_of_reports_the_rule_that_stopped_last_also_if_values_are_missing_in_between():
+    values = readings(a=[1, None, None, 5], b=[0, 1, 0, 0])  # a stops at epoch 0, b at epoch 1
+    decision = replay(all_of(a=Level(0.0), b=NthRise(1)), values)
+    assert (decision.epoch, decision.signal) == (3, "b")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from heldin.errors import ArgumentError, near_match
 from heldin.rules.combine import AllOf, AnyOf, Combined, all_of, any_of
 from heldin.rules.level import Level
 from heldin.rules.patience import FirstMinimum, Patience
 from heldin.rules.rises import ConsecutiveRises, NthRise
-from heldin.rules.rule import Rule, State, Value, has_value, replay, with_arguments
+from heldin.rules.rule import Rule, State, Value, has_value, replay
 from heldin.rules.smoothing import Smoothed, Warmup, Wrapped
 
 NAMED: dict[str, type[NthRise] | type[ConsecutiveRises] | type[Patience] | type[FirstMinimum]] = {
@@ -23,7 +25,7 @@ def as_rule(rule: Rule | str, patience: int | None = None) -> Rule:
     if isinstance(rule, Rule):
         if patience is not None:
             raise ArgumentError(
-                f"Parameter `patience` should not be given together with a rule object. Found `rule = {rule}` and "
+                f"A rule object and `patience` should not both be given. Found `rule = {rule}` and "
                 f"`patience = {patience}`. Give the patience to the rule: rule={type(rule).__name__}(...)."
             )
         return rule
@@ -38,13 +40,13 @@ def as_rule(rule: Rule | str, patience: int | None = None) -> Rule:
 def with_patience(rule: Rule, patience: int) -> Rule:
     """Return the same rule with another patience. For `Smoothed` and `Warmup` it is the inner rule's."""
     if isinstance(rule, Wrapped):
-        return with_arguments(rule, rule=with_patience(rule.rule, patience))
+        return replace(rule, rule=with_patience(rule.rule, patience))
     if not hasattr(rule, "patience"):
         raise ArgumentError(
             f"Parameter `patience` should be given for a rule with a patience. Found `patience = {patience}` and the "
             f"signal's own rule, {rule}. Name another rule: rule=NthRise(5)."
         )
-    return with_arguments(rule, patience=patience)
+    return replace(rule, patience=patience)
 
 
 __all__ = [

@@ -57,8 +57,7 @@ class Combined(Rule):
             for (name, rule), child in zip(self.rules, state["children"], strict=True)
         ]
         decisions = [decision for _, decision in steps]
-        none_against = not self._combine(decision.before != epoch for decision in decisions)
-        before = epoch if none_against else state["before"]
+        before = state["before"] if self._combine(decision.before != epoch for decision in decisions) else epoch
         changes = {"children": [child for child, _ in steps], "before": before}
         if not self._combine(decision.stop for decision in decisions):
             return changes, Outcome(self._explain(decisions), before=before, signal=self.rules[0][0])
@@ -69,10 +68,9 @@ class Combined(Rule):
         return changes, Outcome(last.why, last.reason, before, signal, last.value if signal else None)
 
     def _explain(self, decisions: list[Decision]) -> str:
-        """Join the explanations of all rules. The first signal is the subject of the sentence."""
-        names = [None, *(name for name, _ in self.rules[1:])]
-        parts = zip(names, decisions, strict=True)
-        return "; ".join(f"{name.replace('_', ' ')} {said.why}" if name else said.why for name, said in parts)
+        """Join the explanations of all rules. The first signal is the subject of the sentence, and not repeated."""
+        names = ["", *(f"{name} ".replace("_", " ") if name else "" for name, _ in self.rules[1:])]
+        return "; ".join(name + decision.why for name, decision in zip(names, decisions, strict=True))
 
     @abstractmethod
     def _combine(self, flags: Iterable[bool]) -> bool:
@@ -102,14 +100,11 @@ class AllOf(Combined):
 def any_of(*rules: Rule, **named: Rule) -> AnyOf:
     """Combine rules: stop as soon as one of them stops.
 
-    Stops when:
-        one rule stops. `Decision.reason` and `Decision.why` are those of that rule.
-    Misleads when:
-        many rules are combined: each one adds a chance to stop too early.
+    The decision has the reason of that rule. Misleads when many rules are combined: each adds a chance to stop early.
 
     Args:
         rules: rules on the first signal.
-        named: rules on other signals; the keyword is the name of the signal.
+        named: rules on the signals that the keywords name.
 
     Example:
         >>> from heldin import Level, NthRise, any_of, replay
@@ -122,14 +117,12 @@ def any_of(*rules: Rule, **named: Rule) -> AnyOf:
 def all_of(*rules: Rule, **named: Rule) -> AllOf:
     """Combine rules: stop once all of them have stopped.
 
-    Stops when:
-        every rule has stopped, at this epoch or before. `Decision.reason` and `Decision.why` are those of the last one.
-    Misleads when:
-        one of the rules never stops: then training does not stop either.
+    They need not stop at the same epoch. The decision has the reason of the last one. Misleads when one of the rules
+    never stops: then training does not stop either.
 
     Args:
         rules: rules on the first signal.
-        named: rules on other signals; the keyword is the name of the signal.
+        named: rules on the signals that the keywords name.
 
     Example:
         >>> from heldin import Level, NthRise, all_of, replay
@@ -153,9 +146,8 @@ def _value_of(value: Value, name: str | None) -> float | None:
     if not isinstance(value, Mapping) or name not in value:
         known = list(value) if isinstance(value, Mapping) else []
         raise ArgumentError(
-            f"A rule uses the signal {name!r}, so its value should be given. Found the values of "
-            f"{known or 'one unnamed signal'}.{near_match(name, known)} Measure it too: "
-            "EarlyStopping(..., signal=[...])."
+            f"The signal {name!r} of a rule should have a value. Found {known or 'one unnamed signal'}."
+            f"{near_match(name, known)} Measure it too: EarlyStopping(..., signal=[...])."
         )
     found = value[name]
     return None if found is None else float(found)

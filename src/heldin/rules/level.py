@@ -11,16 +11,14 @@ from heldin.types import Direction, StopReason
 
 @dataclass(frozen=True)
 class Level(SingleRule):
-    """Stop when the signal crosses a fixed threshold.
+    """Stop when a value is above a fixed threshold, or below it for a signal that falls.
 
-    Stops when:
-        a value is above `threshold`, or below it for a signal that falls. A value equal to `threshold` does not stop.
-    Misleads when:
-        the scale of the signal depends on the model, the loss or the data, since one threshold does not fit them all.
+    A value equal to `threshold` does not stop. Misleads when the scale of the signal depends on the model, the loss or
+    the data: one threshold does not fit them all.
 
     Args:
         threshold: the threshold.
-        direction: where overfitting moves the values, `"rises"` or `"falls"`. None uses the signal's direction.
+        direction: whether the signal `"rises"` or `"falls"` when the model overfits. None: as the signal declares.
 
     Example:
         >>> from heldin import Level, replay

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from heldin.errors import require_integer, require_number
-from heldin.rules.rule import DEFAULT_PATIENCE, Outcome, Rule, SingleRule, State, Value, require_direction
+from heldin.errors import require_integer
+from heldin.rules.rule import Outcome, PatienceRule, Rule, State, Value, require_direction
 from heldin.rules.smoothing import Smoothed
 from heldin.types import Direction, StopReason
 
 
 @dataclass(frozen=True)
-class Patience(SingleRule):
-    """Stop when the signal has not improved for `patience` measurements, as in most frameworks.
+class Patience(PatienceRule):
+    """Stop when `patience` values in a row have not improved on the best one, as in most frameworks.
 
-    Stops when:
-        `patience` values in a row do not improve on the best one by more than `min_delta`. A non-finite value is not
-        an improvement. `Decision.before` is the epoch of the best value.
-    Misleads when:
-        the best value was an outlier, or the signal improves again after a plateau longer than `patience`.
+    A non-finite value is not an improvement. `Decision.before` is the epoch of the best value. Misleads when the best
+    value was an outlier, or when the signal improves again after a plateau longer than `patience`.
 
     Args:
         patience: the number of values without improvement that stops training.
         min_delta: the smallest improvement that counts, as an absolute difference.
-        direction: where overfitting moves the values, `"rises"` or `"falls"`. None uses the signal's direction.
+        direction: whether the signal `"rises"` or `"falls"` when the model overfits. None: as the signal declares.
 
     Example:
         >>> from heldin import Patience, replay
@@ -31,15 +28,6 @@ class Patience(SingleRule):
         >>> decision.epoch, decision.before
         (4, 1)
     """
-
-    patience: int = DEFAULT_PATIENCE
-    min_delta: float = 0.0
-    direction: Direction | str | None = None
-
-    def __post_init__(self) -> None:
-        require_integer("patience", self.patience, at_least=1, remedy="5 is a common choice.")
-        require_number("min_delta", self.min_delta, at_least=0.0, remedy="0.0 counts every improvement.")
-        require_direction(self.direction)
 
     def _initial_state(self) -> State:
         return {"not_finite": 0, "best": None, "waited": 0, "before": None}
@@ -64,18 +52,15 @@ class Patience(SingleRule):
 
 @dataclass(frozen=True)
 class FirstMinimum(Rule):
-    """Stop at the first minimum of the moving average: the rule of Label Wave.
+    """Stop when the mean of the last `window` values has not reached a new minimum for `patience` values: Label Wave.
 
-    Stops when:
-        the mean of the last `window` values has not gone below its minimum for `patience` values. For a signal that
-        falls it is the first maximum. `Decision.before` is the epoch of the minimum.
-    Misleads when:
-        a shallow minimum comes before a deeper one: only the first is found.
+    For a signal that falls it is a maximum. `Decision.before` is the epoch of the minimum. Misleads when a shallow
+    minimum comes before a deeper one: only the first is found.
 
     Args:
         window: the number of values in the mean.
         patience: the number of means without a new minimum that stops training.
-        direction: where overfitting moves the values, `"rises"` or `"falls"`. None uses the signal's direction.
+        direction: whether the signal `"rises"` or `"falls"` when the model overfits. None: as the signal declares.
 
     Reference:
         Yuan, Feng, Liu, "Early Stopping Against Label Noise Without Validation Data", ICLR 2024.

@@ -5,48 +5,60 @@ A rise is an increase over the previous finite value, not over the best one. An 
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
-from heldin.errors import require_integer, require_number
-from heldin.rules.rule import DEFAULT_PATIENCE, Outcome, SingleRule, State, require_direction
-from heldin.types import Direction, StopReason
+from heldin.rules.rule import Outcome, PatienceRule, State
+from heldin.types import StopReason
 
 
-@dataclass(frozen=True)
-class _Rises(SingleRule):
-    """The arguments and the state that both thresholds share."""
+class _Rises(PatienceRule):
+    """Counts rises up to `patience`. A subclass defines which rises count, in `_count`."""
 
-    patience: int = DEFAULT_PATIENCE
-    min_delta: float = 0.0
-    direction: Direction | str | None = None
-
-    def __post_init__(self) -> None:
-        require_integer("patience", self.patience, at_least=1, remedy="The paper uses patience=5.")
-        require_number("min_delta", self.min_delta, at_least=0.0, remedy="0.0 counts every rise.")
-        require_direction(self.direction)
+    _reason: ClassVar[StopReason]
+    _suffix: ClassVar[str] = ""
 
     def _initial_state(self) -> State:
         return {"not_finite": 0, "last": None, "rises": 0, "from": None, "before": None}
 
-    def _rose(self, state: State, value: float) -> bool:
-        return state["last"] is not None and self._worse(value, state["last"], self.min_delta)
+    def _on_finite(self, state: State, epoch: int, value: float) -> tuple[State, Outcome]:
+        last = state["last"]
+        rises = self._count(state["rises"], last is not None and self._worse(value, last, self.min_delta))
+        start = last if rises == 1 else state["from"]  # before the first rise that counts
+        before = epoch if rises == 0 else state["before"]
+        changes = {"last": value, "rises": rises, "from": start, "before": before}
+        if rises < self.patience:
+            return changes, Outcome(self._progress(rises), before=before)
+        return changes, Outcome(self._explain(rises, start, last, value), self._reason, before)
+
+    def _on_non_finite(self, state: State) -> tuple[State, Outcome]:
+        rises = self._count(state["rises"], False)
+        return {"rises": rises}, Outcome(self._progress(rises), before=state["before"])
+
+    def _progress(self, rises: int) -> str:
+        return f"{self._verb} {rises} of {self.patience} times{self._suffix}"
+
+    @abstractmethod
+    def _count(self, rises: int, rose: bool) -> int:
+        """Return the number of rises that count, from the number before and whether the value rose."""
+
+    @abstractmethod
+    def _explain(self, rises: int, start: float, last: float, value: float) -> str:
+        """Return the explanation of a stop."""
 
 
 @dataclass(frozen=True)
 class NthRise(_Rises):
     """Stop at the `patience`-th increase of the signal, consecutive or not: threshold (t1) of the paper.
 
-    Stops when:
-        `patience` values since the start were higher than the one before. `Decision.before` is the epoch before the
-        first rise.
-    Misleads when:
-        the values are noisy: on pure noise it stops near epoch 10. For a single run use `Smoothed`, or the same
-        batches at every measurement (`probes="fixed"`).
+    `Decision.before` is the epoch before the first rise. Misleads when the values are noisy: on pure noise it stops
+    near epoch 10. For a single run use `Smoothed`, or the same batches at every measurement (`probes="fixed"`).
 
     Args:
         patience: the number of rises that stops training.
         min_delta: the smallest rise that counts, as an absolute difference.
-        direction: where overfitting moves the values, `"rises"` or `"falls"`. None uses the signal's direction.
+        direction: whether the signal `"rises"` or `"falls"` when the model overfits. None: as the signal declares.
 
     Example:
         >>> from heldin import NthRise, replay
@@ -54,33 +66,26 @@ class NthRise(_Rises):
         'stopped at epoch 4: the value rose for the 2nd time (0.4 -> 0.8)'
     """
 
-    def _on_finite(self, state: State, epoch: int, value: float) -> tuple[State, Outcome]:
-        rises = state["rises"] + self._rose(state, value)
-        before = epoch if rises == 0 else state["before"]
-        changes = {"last": value, "rises": rises, "before": before}
-        if rises >= self.patience:
-            why = f"{self._verb} for the {ordinal(rises)} time ({state['last']:.4g} -> {value:.4g})"
-            return changes, Outcome(why, StopReason.NTH_RISE, before)
-        return changes, Outcome(f"{self._verb} {rises} of {self.patience} times", before=before)
+    _reason = StopReason.NTH_RISE
 
-    def _on_non_finite(self, state: State) -> tuple[State, Outcome]:
-        return {}, Outcome(f"{self._verb} {state['rises']} of {self.patience} times", before=state["before"])
+    def _count(self, rises: int, rose: bool) -> int:
+        return rises + rose
+
+    def _explain(self, rises: int, start: float, last: float, value: float) -> str:
+        return f"{self._verb} for the {ordinal(rises)} time ({last:.4g} -> {value:.4g})"
 
 
 @dataclass(frozen=True)
 class ConsecutiveRises(_Rises):
     """Stop after `patience` consecutive increases of the signal: threshold (t2) of the paper.
 
-    Stops when:
-        each of the last `patience` values was higher than the one before. A non-finite value breaks the row.
-        `Decision.before` is the epoch before the row.
-    Misleads when:
-        the values are noisy: single falls break the row, and it may never stop.
+    A non-finite value breaks the row. `Decision.before` is the epoch before the row. Misleads when the values are
+    noisy: single falls break the row, so that it may never stop.
 
     Args:
         patience: the number of rises in a row that stops training.
         min_delta: the smallest rise that counts, as an absolute difference.
-        direction: where overfitting moves the values, `"rises"` or `"falls"`. None uses the signal's direction.
+        direction: whether the signal `"rises"` or `"falls"` when the model overfits. None: as the signal declares.
 
     Example:
         >>> from heldin import ConsecutiveRises, replay
@@ -88,21 +93,15 @@ class ConsecutiveRises(_Rises):
         4
     """
 
-    def _on_finite(self, state: State, epoch: int, value: float) -> tuple[State, Outcome]:
-        rose = self._rose(state, value)
-        rises = state["rises"] + 1 if rose else 0
-        before = state["before"] if rose else epoch
-        start = (state["from"] if state["rises"] else state["last"]) if rose else value
-        changes = {"last": value, "rises": rises, "before": before, "from": start}
-        if rises >= self.patience:
-            times = "once" if rises == 1 else f"{rises} times in a row"
-            why = f"{self._verb} {times} ({start:.4g} -> {value:.4g})"
-            return changes, Outcome(why, StopReason.CONSECUTIVE_RISES, before)
-        return changes, Outcome(f"{self._verb} {rises} of {self.patience} times in a row", before=before)
+    _reason = StopReason.CONSECUTIVE_RISES
+    _suffix = " in a row"
 
-    def _on_non_finite(self, state: State) -> tuple[State, Outcome]:
-        why = f"{self._verb} 0 of {self.patience} times in a row"
-        return {"rises": 0}, Outcome(why, before=state["before"])
+    def _count(self, rises: int, rose: bool) -> int:
+        return rises + 1 if rose else 0
+
+    def _explain(self, rises: int, start: float, last: float, value: float) -> str:
+        times = "once" if rises == 1 else f"{rises} times in a row"
+        return f"{self._verb} {times} ({start:.4g} -> {value:.4g})"
 
 
 def ordinal(number: int) -> str:

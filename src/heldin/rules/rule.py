@@ -14,10 +14,10 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import Field, asdict, dataclass, fields, is_dataclass, replace
-from typing import Any, TypeAlias, TypeGuard, TypeVar
+from dataclasses import Field, asdict, dataclass, fields, replace
+from typing import Any, ClassVar, TypeAlias, TypeGuard, TypeVar
 
-from heldin.errors import ArgumentError, require_choice
+from heldin.errors import ArgumentError, require_choice, require_integer, require_number
 from heldin.types import Decision, Direction, StopReason
 
 State: TypeAlias = dict[str, Any]
@@ -41,7 +41,9 @@ class Outcome:
 
 
 class Rule(ABC):
-    """Turns a series of numbers into a decision to stop."""
+    """Turns a series of numbers into a decision to stop. A rule is a dataclass, with its arguments as fields."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -80,7 +82,7 @@ class Rule(ABC):
         if getattr(self, "direction", self) is not None:
             return self
         direction = directions if isinstance(directions, Direction) else next(iter(directions.values()))
-        return with_arguments(self, direction=direction)
+        return replace(self, direction=direction)
 
     def describe(self, *, keywords: bool = True) -> str:
         """Return the rule as short text, without arguments that have no effect.
@@ -96,7 +98,7 @@ class Rule(ABC):
             'Smoothed(Patience(10), 3)'
         """
         written: list[str] = []
-        for position, field in enumerate(_fields(self)):
+        for position, field in enumerate(fields(self)):
             value = getattr(self, field.name)
             if value is None or (value == field.default and field.name not in ("window", "patience")):
                 continue
@@ -149,6 +151,20 @@ class SingleRule(Rule):
         return value > than + by if self._rising else value < than - by
 
 
+@dataclass(frozen=True)
+class PatienceRule(SingleRule):
+    """A rule on one signal with the arguments that most frameworks have."""
+
+    patience: int = DEFAULT_PATIENCE
+    min_delta: float = 0.0
+    direction: Direction | str | None = None
+
+    def __post_init__(self) -> None:
+        require_integer("patience", self.patience, at_least=1, remedy="The paper uses patience=5.")
+        require_number("min_delta", self.min_delta, at_least=0.0, remedy="0.0 counts every change.")
+        require_direction(self.direction)
+
+
 def replay(rule: Rule, values: Iterable[Value | None], *, direction: Direction | str | None = None) -> Decision:
     """Apply a rule to recorded values. Return the decision at which it stops, or else the last one.
 
@@ -156,8 +172,7 @@ def replay(rule: Rule, values: Iterable[Value | None], *, direction: Direction |
         rule: any rule.
         values: one number per epoch, starting at epoch 0 (or one mapping of numbers, for rules on several signals).
             None, for a signal that has no value yet, is skipped.
-        direction: `"rises"` or `"falls"`: where overfitting moves the values, for a rule without a direction. By
-            default they rise.
+        direction: whether the signal `"rises"` or `"falls"` when the model overfits, for a rule without a direction.
 
     Example:
         >>> from heldin import NthRise, replay
@@ -181,15 +196,6 @@ def has_value(value: Value | None) -> TypeGuard[Value]:
     if isinstance(value, Mapping):
         return not value or any(number is not None for number in value.values())
     return value is not None
-
-
-def _fields(rule: object) -> tuple[Field[object], ...]:
-    return fields(rule) if is_dataclass(rule) else ()
-
-
-def with_arguments(rule: AnyRule, /, **arguments: object) -> AnyRule:
-    """Return a copy of a rule with other arguments."""
-    return replace(rule, **arguments)  # type: ignore[type-var]  # every rule with arguments is a dataclass
 
 
 def single_value(value: Value) -> float:

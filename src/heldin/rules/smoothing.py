@@ -64,11 +64,8 @@ class Wrapped(Rule):
 class Smoothed(Wrapped):
     """Apply a rule to the moving average of the signal: over a window, or exponential.
 
-    Stops when:
-        the inner rule stops on the averages. The mean over a window exists from the `window`-th finite value on. A
-        non-finite value is not averaged: the inner rule gets it unchanged, and counts it.
-    Misleads when:
-        the average lags: with a large `window` or `ema` the stop comes late.
+    The mean over a window exists from the `window`-th finite value on. A non-finite value is not averaged: the inner
+    rule gets it unchanged, and counts it. Misleads when `window` or `ema` is large: the stop comes late.
 
     Args:
         rule: the rule that decides.
@@ -129,10 +126,7 @@ class Smoothed(Wrapped):
 class Warmup(Wrapped):
     """Ignore the first `n` values of the signal, then apply a rule.
 
-    Stops when:
-        the inner rule stops on the values after the first `n`.
-    Misleads when:
-        `n` is so large that overfitting begins before: a rule that compares with the best value then misses it.
+    Misleads when overfitting begins during the warm-up: the inner rule knows no value from before.
 
     Args:
         rule: the rule that decides afterwards.

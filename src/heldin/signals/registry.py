@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
 from heldin.errors import ArgumentError, near_match
@@ -141,20 +141,7 @@ def _row(kind: type[Signal[Any]]) -> dict[str, str]:
         "needs": type(need).__name__,
         "cost": "forward over the data" if need.uses_outputs else str(need.cost(5, 128)),
         "direction": kind.direction.value,
-        "rule": _short(kind.rule),
+        "rule": kind.rule.describe(keywords=False),
         "family": kind.family.value,
         "reference": kind.reference,
     }
-
-
-def _short(rule: Any) -> str:
-    """A rule as one would write it: its arguments in order, without those at the end that do nothing."""
-    inner = [_short(value) if is_dataclass(value) else repr(value) for value in _arguments(rule)]
-    return f"{type(rule).__name__}({', '.join(inner)})"
-
-
-def _arguments(rule: Any) -> list[Any]:
-    values = [getattr(rule, field.name) for field in fields(rule)]
-    while len(values) > 1 and not values[-1]:
-        values.pop()
-    return values
