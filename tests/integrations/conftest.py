@@ -1,15 +1,15 @@
 """The contract of all frameworks, and what their tests share.
 
-The test file of a framework has a fixture `train`: a function `train(stopping=None, *, epochs=20, steps=None, **options)`
-that trains the network of programs/mnist_mlp.py, always from the same weights and seed, and returns a namespace with
+Each framework's test file has a fixture `train`, a function `train(stopping=None, *, epochs=20, steps=None, **options)`.
+It trains the network of programs/mnist_mlp.py, always from the same weights and seed, and returns a namespace with
 
     epochs, steps  how long it trained, as the framework counts
     state          all state it ended with: weights, optimizer, logs
     weights        the weights of the model
     epoch_weights  the weights after each epoch
 
-`scripted`, `check_same_training` and `check_kept_weights` use it: the same values stop every framework at the same point
-for the same reason, training is not changed by measuring, and it ends with the weights that `keep` asks for.
+`scripted`, `check_same_training` and `check_kept_weights` use it: the same values stop every framework at the same
+point for the same reason, measuring does not change training, and it ends with the weights that `keep` asks for.
 """
 
 from __future__ import annotations
