@@ -1,6 +1,6 @@
 """The contract of all frameworks, and what their tests share.
 
-Each framework's test file has a fixture `train`, a function `train(stopping=None, *, epochs=20, steps=None, **options)`.
+Each test file of a framework has a fixture `train(stopping=None, *, epochs=20, steps=None, **options)`, a function.
 It trains the network of programs/mnist_mlp.py, always from the same weights and seed, and returns a namespace with
 
     epochs, steps  how long it trained, as the framework counts

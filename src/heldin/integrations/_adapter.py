@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import nn
@@ -30,6 +30,7 @@ from heldin.rules import Rule
 from heldin.signals import Signal
 from heldin.types import Decision, StopReason
 
+Losses: TypeAlias = "tuple[LossFunction | None, SampleLosses | None]"  # one of them
 SHARDED_CLASSES = {"FullyShardedDataParallel", "FSDPModule", "DTensor", "FlatParameter"}
 
 
@@ -129,7 +130,6 @@ class Adapter:
         self,
         model: nn.Module,
         *,
-        loss_fn: LossFunction | None = None,
         sample_losses: SampleLosses | None = None,
         optimizer: Optimizer | None = None,
         steps: int = 0,
@@ -140,20 +140,19 @@ class Adapter:
         """Create the stopper for this model and load a pending state. Call it on every rank.
 
         Args:
-            model: the model that is trained. A DDP wrapper is removed.
-            loss_fn: the loss of the framework, used if the user gave no loss.
-            sample_losses: the per-sample losses of the framework, in place of `loss_fn`.
+            model: the model that is trained, with or without its DDP wrapper.
+            sample_losses: the per-sample losses of the framework, used if the user gave no loss.
             optimizer: the optimizer of the training, for signals that take a hypothetical step.
             steps: the number of optimizer steps taken before.
             together: whether all ranks of torch.distributed train this model and have to agree.
             resume: continue from the stopper of the previous training, unless a state was loaded.
             report: prints the sentence, on one rank; None prints nothing.
         """
-        if self.loss_fn is not None or self.sample_losses is not None:
-            loss_fn, sample_losses = self.loss_fn, self.sample_losses
-        if resume and self._stopper is not None and self._pending_state is None:
+        given = self.loss_fn is not None or self.sample_losses is not None
+        losses = (self.loss_fn, self.sample_losses if given else sample_losses)
+        if resume and self._pending_state is None and self._stopper is not None:
             self._pending_state = self._stopper.state_dict()
-        stopper = self._create_stopper(_unwrap_model(model), loss_fn, sample_losses, optimizer, together=together)
+        stopper = self._create_stopper(_unwrap_model(model), losses, optimizer, together=together)
         if self._pending_state is not None:
             stopper.load_state_dict(self._pending_state)
         self._stopper, self._pending_state = stopper, None
@@ -200,22 +199,14 @@ class Adapter:
             self._step_counter.remove()
         self._step_counter = None if optimizer is None else StepCounter(optimizer)
 
-    def _resolve_loss(
-        self, model: nn.Module, loss_fn: LossFunction | None, sample_losses: SampleLosses | None
-    ) -> tuple[LossFunction | None, SampleLosses | None]:
+    def _resolve_losses(self, model: nn.Module, losses: Losses) -> Losses:
         """Return the losses in the form `EarlyStopping` takes; overridden where models are called in another way."""
-        return loss_fn, sample_losses
+        return losses
 
     def _create_stopper(
-        self,
-        model: nn.Module,
-        loss_fn: LossFunction | None,
-        sample_losses: SampleLosses | None,
-        optimizer: Optimizer | None = None,
-        *,
-        together: bool = True,
+        self, model: nn.Module, losses: Losses, optimizer: Optimizer | None = None, *, together: bool = True
     ) -> EarlyStopping:
-        loss_fn, sample_losses = self._resolve_loss(model, loss_fn, sample_losses)
+        loss_fn, sample_losses = self._resolve_losses(model, losses)
         stopper = EarlyStopping(
             model,
             loss_fn,
@@ -238,7 +229,7 @@ class Adapter:
         """Return a stopper for a model with one parameter: it checks the arguments, and can load a state."""
         model = nn.ParameterList([torch.zeros(1)])
         loss_fn = mse_loss if self.loss_fn is None and self.sample_losses is None else self.loss_fn
-        return self._create_stopper(model, loss_fn, self.sample_losses, torch.optim.SGD(model.parameters()))
+        return self._create_stopper(model, (loss_fn, self.sample_losses), torch.optim.SGD(model.parameters()))
 
 
 class OutputAdapter(Adapter):

@@ -1,8 +1,4 @@
-"""Early stopping for a loop with Accelerate.
-
-Call `attach` once the model is prepared, and `step` at the end of each epoch (with `every`, after each batch). Values
-are logged by `accelerator.log`, and the state is part of `accelerator.save_state`.
-"""
+"""Early stopping for loops with Accelerate."""
 
 from __future__ import annotations
 
@@ -24,9 +20,10 @@ except ImportError as error:
 class HeldInStopping(OutputAdapter):
     """Early stopping from the training data alone, in a loop with Accelerate.
 
-    Without `loss_fn` and `sample_losses` the loss is the one the model returns, as models of transformers do. With
-    `every=n`, call `step` after each batch, also under `accelerator.accumulate`: only optimizer steps count. Call
-    `finish()` after the loop to restore the weights that `keep` asks for.
+    Call `attach` once the model is prepared, `step` at the end of each epoch, and `finish()` after the loop if weights
+    are kept. With `every=n`, call `step` after each batch, also under `accelerator.accumulate`: only optimizer steps
+    count. Without `loss_fn` and `sample_losses` the loss is the one the model returns, as models of transformers do.
+    Logs by `accelerator.log`; the state is part of `accelerator.save_state`.
 
     Example:
         >>> import torch

@@ -1,8 +1,4 @@
-"""Early stopping for a loop with Lightning Fabric.
-
-Call `attach` once the model is set up, and `step` at the end of each epoch (with `every`, after each optimizer step).
-Values are logged by `fabric.log_dict`; save the state with `fabric.save(path, {..., "stopping": stopping})`.
-"""
+"""Early stopping for loops with Lightning Fabric."""
 
 from __future__ import annotations
 
@@ -23,8 +19,9 @@ except ImportError as error:
 class HeldInStopping(Adapter):
     """Early stopping from the training data alone, in a loop with Lightning Fabric.
 
-    Fabric does not know the loss: pass `loss_fn` or `sample_losses`. `every=n` measures at every n-th call of `step`.
-    Call `finish()` after the loop to restore the weights that `keep` asks for.
+    Call `attach` once the model is set up, `step` at the end of each epoch (with `every`, after each optimizer step),
+    and `finish()` after the loop if weights are kept. Fabric does not know the loss: pass `loss_fn` or `sample_losses`.
+    Logs by `fabric.log_dict`; save the state with `fabric.save(path, {..., "stopping": stopping})`.
 
     Example:
         >>> import torch

@@ -1,8 +1,4 @@
-"""Early stopping for an Ignite trainer, as a handler.
-
-An engine knows neither model nor loss, so both are passed. Batches are drawn from the data the engine runs over,
-without iterating it. Stops by `terminate()`, logs to `engine.state.metrics`, and can be saved by Ignite's `Checkpoint`.
-"""
+"""Early stopping for Ignite trainers, as a handler."""
 
 from __future__ import annotations
 
@@ -24,8 +20,9 @@ except ImportError as error:
 class HeldInStopping(Adapter, Serializable):  # type: ignore[misc]
     """Early stopping from the training data alone, for an Ignite trainer.
 
-    Pass the loss as `loss_fn` or `sample_losses`. Attach it before handlers that save or log at the end of an epoch, so
-    that they see its values.
+    An engine does not know its loss: pass `loss_fn` or `sample_losses`. Stops by `terminate()`, logs to
+    `engine.state.metrics`, and can be saved by Ignite's `Checkpoint`. Attach it before handlers that save or log at the
+    end of an epoch, so that they see its values.
 
     Example:
         >>> import torch
@@ -61,7 +58,7 @@ class HeldInStopping(Adapter, Serializable):  # type: ignore[misc]
                 "An engine does not know its loss. Found neither `loss_fn` nor `sample_losses`. Pass "
                 "HeldInStopping(loss_fn=...), the loss that the update function uses."
             )
-        self._create_stopper(model, self.loss_fn, self.sample_losses, optimizer)  # to refuse bad arguments now
+        self._create_stopper(model, (self.loss_fn, self.sample_losses), optimizer)  # to refuse bad arguments now
         trainer.add_event_handler(Events.STARTED, self._begin, model, optimizer)
         trainer.add_event_handler(Events.ITERATION_COMPLETED, self._after_iteration)
         trainer.add_event_handler(Events.EPOCH_COMPLETED, self._after_epoch)

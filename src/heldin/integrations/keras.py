@@ -1,12 +1,10 @@
 """Early stopping for Keras 3 on the torch backend, as a callback for `fit`.
 
-Keras shows its callbacks neither batches nor data. So `train_function` is wrapped, and a few of the batches that pass
-through it are sampled for the next measurement. The loss is the compiled one, without reduction. The state is saved and
-loaded with the weights of the model.
+Keras shows its callbacks no data, so `train_function` is wrapped and a few of its batches are sampled for the next
+measurement. The loss is the compiled one, without reduction. The state is saved and loaded with the model's weights.
 
 Keras layers hold their weights themselves, write to their variables while they run, and ignore torch's training mode.
-So the model is measured inside a `StatelessScope`, which discards what layers write and uses the weights that torch
-holds for the model, and is told the mode.
+So the model is called with its mode inside a `StatelessScope`: it discards what layers write, and uses torch's weights.
 """
 
 from __future__ import annotations
@@ -17,14 +15,13 @@ import io
 import random
 from collections import deque
 from collections.abc import Iterable
-from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
 from heldin.errors import ArgumentError, HeldinError, LossError, MissingExtraError
-from heldin.integrations._adapter import Adapter, missing_extra
+from heldin.integrations._adapter import Adapter, Losses, missing_extra
 from heldin.integrations._loss_capture import LOSS_REMEDY
 from heldin.needs import BatchGradients, Outputs, RandomLabelStep, SteppedOutputs
 from heldin.probing.batches import draw
@@ -33,6 +30,7 @@ from heldin.probing.randomness import own_randomness, seed_for
 from heldin.probing.trace import untouched
 from heldin.signals import labelled
 
+Logs: TypeAlias = "dict[str, float] | None"
 SET_BACKEND = 'Set it before Keras is imported: os.environ["KERAS_BACKEND"] = "torch".'
 POOLED_BATCHES = 40  # the default `pool` of EarlyStopping, for rescale="pooled_std"
 
@@ -56,9 +54,9 @@ if keras.backend.backend() != "torch":
 class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
     """Early stopping from the training data alone: `model.fit(x, y, callbacks=[HeldInStopping(patience=5)])`.
 
-    Takes the arguments of every framework, and `data`. The loss is the compiled one, of a model with one output.
-    `loss_fn` is called as `loss_fn(model(inputs), targets)`, `sample_losses` as `sample_losses(model, batch)`. Put this
-    callback first, so that the others see its values and save its state.
+    The loss is the compiled one, of a model with one output. `loss_fn` is called as `loss_fn(model(inputs), targets)`,
+    `sample_losses` as `sample_losses(model, batch)`. Put this callback first, so that the others see its values and
+    save its state.
 
     Example:
         >>> import keras, numpy
@@ -75,8 +73,8 @@ class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
         """Check the arguments.
 
         Args:
-            data: the training data, as a `DataLoader` or a list of batches, to draw from instead of the batches that
-                pass through training. Signals that read the same samples each time (`LabelWave`) need it.
+            data: a `DataLoader` or a list of batches, to draw from instead of the batches that pass through training.
+                Signals that read the same samples each time (`LabelWave`) need it.
             **arguments: the arguments of every framework: `signal`, `rule`, `patience`, `batches`, `probes`, `every`,
                 `warmup`, `keep`, `loss_fn`, `sample_losses`, `seed`.
         """
@@ -104,22 +102,22 @@ class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
         super().set_model(model)
         self.model.heldin = _SavedState(self)
 
-    def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
+    def on_train_begin(self, logs: Logs = None) -> None:
         """Wrap `train_function`."""
         self._bound = False
         _BatchTap(self, self.model)
 
-    def on_epoch_begin(self, epoch: int, logs: dict[str, float] | None = None) -> None:
+    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         """Start, or continue from a loaded state or, if `fit` has an `initial_epoch`, from the training before."""
         self._values = {}
         self._begin(epoch)
 
-    def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
+    def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
         """Log, if optimizer steps are counted."""
         if logs is not None:
             logs.update(self._values)
 
-    def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """Measure, if epochs are counted, and log."""
         if not self._already_stopped:
             self._values |= self.after_epoch(self._batches())
@@ -127,7 +125,7 @@ class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
             logs.update(self._values)
         self._stop()
 
-    def on_train_end(self, logs: dict[str, float] | None = None) -> None:
+    def on_train_end(self, logs: Logs = None) -> None:
         """Restore the weights that `keep` asks for, and report the sentence."""
         self._begin(0)  # if there was no epoch left
         _remove_tap(self.model)
@@ -160,18 +158,14 @@ class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
         if self._pending_state is None and (epoch == 0 or self._stopper is None):
             self._sampler.batches.clear()
         report = print if (self.params or {}).get("verbose", 1) else None
-        self.bind(self.model, sample_losses=_compiled_losses, steps=self._num_steps(), resume=epoch > 0, report=report)
+        self.bind(self.model, steps=self._num_steps(), resume=epoch > 0, report=report)
         self._bound = True
         self._sampler.restart(len(self.stopper.history))
         self._already_stopped = self.decision.stop
         self._stop()
 
-    def _resolve_loss(
-        self, model: nn.Module, loss_fn: LossFunction | None, sample_losses: SampleLosses | None
-    ) -> tuple[LossFunction | None, SampleLosses | None]:
-        if not isinstance(model, keras.Model):
-            return loss_fn, sample_losses
-        return None, StatelessLosses(sample_losses or partial(_user_losses, loss_fn))
+    def _resolve_losses(self, model: nn.Module, losses: Losses) -> Losses:
+        return (None, StatelessLosses(*losses)) if isinstance(model, keras.Model) else losses
 
     def _after_batch(self, batch: object) -> None:
         if self.data is None and not (self.probes == "fixed" and self.stopper.history):
@@ -262,15 +256,22 @@ class _SavedState(keras.losses.Loss):  # type: ignore[misc]
 
 
 class StatelessLosses:
-    """Per-sample losses f(model, batch) that discard what layers write to their variables."""
+    """Per-sample losses f(model, batch) that discard what layers write: of the user's loss, or the compiled one."""
 
-    def __init__(self, sample_losses: SampleLosses) -> None:
+    def __init__(self, loss_fn: LossFunction | None = None, sample_losses: SampleLosses | None = None) -> None:
+        self.loss_fn = loss_fn
         self.sample_losses = sample_losses
 
     def __call__(self, model: Any, batch: object) -> Tensor:
         """Return the losses (m,) of a batch."""
         with _stateless(model):
-            return self.sample_losses(model, batch)
+            if self.sample_losses is not None:
+                return self.sample_losses(model, batch)
+            inputs, targets, weights = keras.utils.unpack_x_y_sample_weight(batch)
+            outputs = _outputs(model, inputs)
+            if self.loss_fn is not None:
+                return unreduced(self.loss_fn)(outputs, targets)
+            return _compiled_losses(model, outputs, targets, weights)
 
 
 def _stateless(model: keras.Model) -> Any:
@@ -279,22 +280,12 @@ def _stateless(model: keras.Model) -> Any:
     return keras.StatelessScope(state_mapping=weights, collect_losses=True)
 
 
-def _compiled_losses(model: Any, batch: object) -> Tensor:
-    inputs, targets, weights = keras.utils.unpack_x_y_sample_weight(batch)
-    return _losses_of_outputs(model, _outputs(model, inputs), targets, weights)
-
-
-def _user_losses(loss_fn: LossFunction | None, model: Any, batch: object) -> Tensor:
-    inputs, targets, _ = keras.utils.unpack_x_y_sample_weight(batch)
-    return unreduced(loss_fn)(_outputs(model, inputs), targets)
-
-
 def _check_loss(model: keras.Model, batch: object) -> None:
-    """Refuse a model whose loss is not the mean (or sum) of `_compiled_losses`."""
+    """Refuse a model whose loss is not the mean (or sum) of the per-sample losses computed here."""
     inputs, targets, weights = keras.utils.unpack_x_y_sample_weight(batch)
     with torch.no_grad(), own_randomness(0), untouched(model, mode="eval"), _stateless(model):
         outputs = _outputs(model, inputs)
-        losses = _losses_of_outputs(model, outputs, targets, weights)
+        losses = _compiled_losses(model, outputs, targets, weights)
         total = model.compute_loss(inputs, targets, outputs, weights)
     if not any(torch.allclose(reduced, total, rtol=1e-3, equal_nan=True) for reduced in (losses.mean(), losses.sum())):
         raise LossError(
@@ -308,7 +299,7 @@ def _outputs(model: keras.Model, inputs: object) -> Any:
     return model(inputs, training=model.training) if takes_mode else model(inputs)
 
 
-def _losses_of_outputs(model: keras.Model, outputs: object, targets: object, weights: Tensor | None) -> Tensor:
+def _compiled_losses(model: keras.Model, outputs: object, targets: object, weights: Tensor | None) -> Tensor:
     if not isinstance(outputs, Tensor) or not isinstance(targets, Tensor):
         raise LossError(f"The model should have one output and one target. Found more of them. {LOSS_REMEDY}")
     losses = _unreduced_loss(model.loss, outputs, targets)(targets, outputs, weights)

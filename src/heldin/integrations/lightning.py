@@ -1,8 +1,4 @@
-"""Early stopping for PyTorch Lightning, as a callback.
-
-The loss is the one `training_step` returns, computed per sample. Batches are drawn from the Trainer's train loader
-without iterating it. Stops by `trainer.should_stop`, logs by `log`, and its state is part of every checkpoint.
-"""
+"""Early stopping for PyTorch Lightning, as a callback."""
 
 from __future__ import annotations
 
@@ -32,7 +28,7 @@ class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
 
     Without `loss_fn` and `sample_losses` the loss is the one that `training_step` returns, if it is the value of one of
     torch's losses. `loss_fn` is called as `loss_fn(module(inputs), targets)`, `sample_losses` as
-    `sample_losses(module, batch)`.
+    `sample_losses(module, batch)`. Stops by `trainer.should_stop`, logs by `log`; checkpoints include the state.
 
     Example:
         >>> from heldin.integrations.lightning import HeldInStopping

@@ -1,8 +1,5 @@
 """Early stopping for skorch nets, as a callback.
 
-The loss is the net's `get_loss` with an unreduced criterion. Batches are drawn from `iterator_train` without iterating
-it. Values go to the net's history; the state goes to pickles of the net and to `Checkpoint(f_heldin=...)`.
-
 A skorch callback can end training only by KeyboardInterrupt, which is indistinguishable from Ctrl-C and skips the
 callbacks that come later. So the last callback raises `_StopTraining` instead, caught around `fit_loop`.
 """
@@ -34,9 +31,9 @@ LOOP_ARGUMENTS = ("X", "y", "epochs", "_routing_method")  # of fit_loop; all oth
 class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
     """Early stopping from the training data alone: `NeuralNet(..., callbacks=[HeldInStopping(patience=5)])`.
 
-    The loss is the net's own, if its criterion has a `reduction` or returns one loss per sample. Put this callback
-    first, so that the others see its values and checkpoints save its state. `partial_fit` and an unpickled net continue
-    where they stopped; `fit` starts again.
+    The loss is the net's own, if its criterion has a `reduction` or returns one loss per sample. Values are in the
+    history of the net; the state is in its pickles and in `Checkpoint(f_heldin=...)`. Put this callback first, so that
+    the others see its values. `partial_fit` and an unpickled net continue where they stopped; `fit` starts again.
 
     Example:
         >>> import torch
@@ -69,7 +66,7 @@ class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
         self._loader = ()
         self._count_steps(optimizer)
         net.heldin_ = self  # where Checkpoint(f_heldin=...) looks for it
-        vars(net)["fit_loop"] = partial(_run_fit_loop, net, net.fit_loop, self, losses)
+        vars(net)["fit_loop"] = partial(self._run_fit_loop, net, net.fit_loop, losses)
 
     def on_epoch_begin(self, net: NeuralNet, dataset_train: object = None, **kwargs: object) -> None:
         """Create a loader as the net does."""
@@ -95,6 +92,27 @@ class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
         self.finish()
         self._count_steps(None)
         self._loader, self._pending_state = (), None
+
+    def _run_fit_loop(
+        self, net: NeuralNet, fit_loop: Callable[..., object], losses: NetLosses, *args: object, **kwargs: object
+    ) -> NeuralNet:
+        """Replace the net's `fit_loop` for one call. Does not train if training was stopped before and is resumed."""
+        vars(net).pop("fit_loop", None)
+        losses.fit_params = {name: value for name, value in kwargs.items() if name not in LOOP_ARGUMENTS}
+        if self.decision.stop:
+            return net
+        # A net that was pickled during training has a _StopCallback already.
+        others = [
+            (name, one) for name, one in net.callbacks_ if not (isinstance(one, _StopCallback) and one.stopping is self)
+        ]
+        net.callbacks_ = [*others, ("heldin_stop", _StopCallback(self))]
+        try:
+            fit_loop(*args, **kwargs)
+        except _StopTraining:
+            pass
+        finally:
+            net.callbacks_ = others
+        return net
 
     def _get_param_names(self) -> list[str]:
         """Return the parameters for scikit-learn's clone and set_params: the arguments, no fitted attributes."""
@@ -163,31 +181,3 @@ class _StopCallback(Callback):  # type: ignore[misc]
     def on_epoch_end(self, net: NeuralNet, **kwargs: object) -> None:
         if self.stopping.decision.stop:
             raise _StopTraining
-
-
-def _run_fit_loop(
-    net: NeuralNet,
-    fit_loop: Callable[..., object],
-    stopping: HeldInStopping,
-    losses: NetLosses,
-    *args: object,
-    **kwargs: object,
-) -> NeuralNet:
-    """Replace the net's `fit_loop` for one call. Does not train if training was stopped before and is resumed."""
-    vars(net).pop("fit_loop", None)
-    losses.fit_params = {name: value for name, value in kwargs.items() if name not in LOOP_ARGUMENTS}
-    if stopping.decision.stop:
-        return net
-    others = [
-        (name, callback)
-        for name, callback in net.callbacks_
-        if not (isinstance(callback, _StopCallback) and callback.stopping is stopping)
-    ]
-    net.callbacks_ = [*others, ("heldin_stop", _StopCallback(stopping))]
-    try:
-        fit_loop(*args, **kwargs)
-    except _StopTraining:
-        pass
-    finally:
-        net.callbacks_ = others
-    return net

@@ -1,8 +1,5 @@
 """Early stopping for Hugging Face's Trainer, as a callback.
 
-The loss is the one the model returns, computed per sample. Batches are drawn from the Trainer's train loader without
-iterating it. Stops by `control.should_training_stop`, logs by `trainer.log`, and saves its state in every checkpoint.
-
 The Trainer passes its callbacks neither itself, which logging needs, nor the checkpoint it resumes from. Hence
 `attach`, and the search for the checkpoint by its number.
 """
@@ -19,9 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from heldin.errors import ArgumentError, HeldinWarning
-from heldin.integrations._adapter import OutputAdapter, missing_extra
+from heldin.integrations._adapter import Losses, OutputAdapter, missing_extra
 from heldin.integrations._loss_capture import OUTPUT_REMEDY
-from heldin.probing.losses import LossFunction, SampleLosses, sample_losses_from
+from heldin.probing.losses import SampleLosses, sample_losses_from
 from heldin.probing.outputs import output_tensor
 
 try:
@@ -42,7 +39,7 @@ class HeldInStopping(OutputAdapter, TrainerCallback):  # type: ignore[misc]
     Without `loss_fn` and `sample_losses` the loss is the model's own (causal, masked and sequence-to-sequence language
     models, classification, regression; padding does not count). `loss_fn` is called as `loss_fn(logits, labels)`,
     `sample_losses` as `sample_losses(model, batch)`. `Trainer(callbacks=[HeldInStopping()])` works too, but then the
-    values appear only in `trainer.state.log_history`.
+    values appear only in `trainer.state.log_history`. The state is a file in every checkpoint.
 
     Example:
         >>> from heldin.integrations.transformers import HeldInStopping
@@ -138,11 +135,10 @@ class HeldInStopping(OutputAdapter, TrainerCallback):  # type: ignore[misc]
         control.should_training_stop = control.should_training_stop or self.decision.stop
         return control
 
-    def _resolve_loss(
-        self, model: nn.Module, loss_fn: LossFunction | None, sample_losses: SampleLosses | None
-    ) -> tuple[LossFunction | None, SampleLosses | None]:
+    def _resolve_losses(self, model: nn.Module, losses: Losses) -> Losses:
+        loss_fn, sample_losses = losses
         if loss_fn is None or sample_losses is not None:
-            return loss_fn, sample_losses
+            return losses
         return None, partial(_logit_losses, sample_losses_from(loss_fn, None, check=False))
 
 
