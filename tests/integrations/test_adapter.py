@@ -22,13 +22,15 @@ from heldin.probing import draw
 LOSS = nn.CrossEntropyLoss()
 
 
+def sample_losses(model, batch):
+    return cross_entropy(model(batch[0]), batch[1], reduction="none")
+
+
 @pytest.fixture
 def train(mlp, loader):
     def run(stopping, *, epochs=1000, steps=10**6):
         optimizer = torch.optim.SGD(mlp.parameters(), lr=0.1)
-        stopping.bind(
-            mlp, sample_losses=lambda model, batch: cross_entropy(model(batch[0]), batch[1], reduction="none")
-        )
+        stopping.bind(mlp, sample_losses=sample_losses)
         num_steps = num_epochs = 0
         while num_epochs < epochs:
             num_epochs += 1
@@ -102,10 +104,7 @@ def test_before_training_there_is_no_stopper():
 
 
 def test_the_loss_of_the_user_takes_precedence(mlp, loader):
-    for options in (
-        {"loss_fn": cross_entropy},
-        {"sample_losses": lambda m, b: cross_entropy(m(b[0]), b[1], reduction="none")},
-    ):
+    for options in ({"loss_fn": cross_entropy}, {"sample_losses": sample_losses}):
         stopping = Adapter(**options)
         stopping.bind(mlp, sample_losses=lambda model, batch: 1 / 0)
         assert stopping.after_epoch(loader)["heldin/gradient_disparity"] > 0.0

@@ -24,14 +24,7 @@ from torch.utils.data import DataLoader
 
 import heldin
 from heldin.errors import ArgumentError, HeldinError, LossError
-from heldin.integrations.keras import (
-    HeldInStopping,
-    ReservoirSampler,
-    StatelessLosses,
-    _check_loss,
-    _compiled_losses,
-    _user_losses,
-)
+from heldin.integrations.keras import HeldInStopping, ReservoirSampler, StatelessLosses, _check_loss
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy keyword")  # in Keras
 NUM_BATCHES = 10  # per epoch
@@ -466,7 +459,7 @@ LOSSES = {
 @pytest.mark.parametrize(("loss", "options", "targets", "expected"), LOSSES.values(), ids=LOSSES)
 def test_the_compiled_loss_is_computed_per_sample(loss, options, targets, expected):
     made = small_model(loss, **options)
-    found = _compiled_losses(made, (X, targets))
+    found = StatelessLosses()(made, (X, targets))
     torch.testing.assert_close(found, expected(made(X)), rtol=1e-5, atol=1e-6)
     _check_loss(made, (X, targets))
 
@@ -475,14 +468,14 @@ def test_sample_weights_and_regularizers_are_part_of_each_loss():
     made, weights = small_model(LOGITS, regularizer=keras.regularizers.L2(0.5)), torch.arange(6.0)
     penalty = 0.5 * made.trainable_variables[0].value.square().sum()
     expected = weights * F.cross_entropy(made(X), Y, reduction="none") + penalty
-    torch.testing.assert_close(_compiled_losses(made, (X, Y, weights)), expected)
+    torch.testing.assert_close(StatelessLosses()(made, (X, Y, weights)), expected)
     _check_loss(made, (X, Y, weights))
 
 
 def test_the_compiled_loss_keeps_its_reduction():
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="sum")
     made = small_model(loss)
-    assert _compiled_losses(made, (X, Y)).shape == (6,)
+    assert StatelessLosses()(made, (X, Y)).shape == (6,)
     _check_loss(made, (X, Y))
     assert (loss.reduction, made.loss.reduction) == ("sum", "sum")
 
@@ -493,7 +486,7 @@ def test_an_overridden_compute_loss_is_refused_with_both_values():
             return 0.0 * super().compute_loss(x, y, y_pred, sample_weight) + 7.5
 
     made = small_model(LOGITS, kind=Penalised)
-    mean = float(_compiled_losses(made, (X, Y)).mean().detach())
+    mean = float(StatelessLosses()(made, (X, Y)).mean().detach())
     with pytest.raises(LossError, match=rf"Found 7\.5 instead of {mean:.6g}: compute_loss was .*sample_losses=f"):
         _check_loss(made, (X, Y))
 
@@ -503,17 +496,17 @@ def test_several_outputs_are_refused():
     both = keras.Model(inputs, [layers.Dense(3)(inputs), layers.Dense(3)(inputs)])
     both.compile("sgd", [LOGITS, LOGITS])
     with pytest.raises(LossError, match="one output and one target. Found more of them.*sample_losses=f"):
-        _compiled_losses(both, (X, [Y, Y]))
+        StatelessLosses()(both, (X, [Y, Y]))
 
 
 def test_updates_of_layer_variables_are_discarded():
     made = small_model(LOGITS, layers.BatchNormalization()).train()
     before = copies(made.non_trainable_variables)
-    found = StatelessLosses(_compiled_losses)(made, (X, Y))
+    found = StatelessLosses()(made, (X, Y))
     assert found.shape == (6,)
     assert len(before) == 2  # the moving mean and variance
     assert all(map(torch.equal, copies(made.non_trainable_variables), before))
-    _compiled_losses(made, (X, Y))
+    made(X, training=True)
     assert not any(map(torch.equal, copies(made.non_trainable_variables), before))  # as in training
 
 
@@ -524,7 +517,7 @@ def test_losses_use_the_weights_of_a_functional_call():
             self.made = made
 
         def forward(self, batch):
-            return StatelessLosses(_compiled_losses)(self.made, batch)
+            return StatelessLosses()(self.made, batch)
 
     made = small_model(LOGITS)
     losses = Losses(made)
@@ -536,7 +529,7 @@ def test_losses_use_the_weights_of_a_functional_call():
 @pytest.mark.parametrize("training", [True, False])
 def test_layers_run_in_the_mode_of_the_model(training):
     made = small_model(LOGITS, layers.BatchNormalization()).train(training)
-    found = _user_losses(nn.CrossEntropyLoss(), made, (X, Y))
+    found = StatelessLosses(nn.CrossEntropyLoss())(made, (X, Y))
     expected = F.cross_entropy(made(X, training=training), Y, reduction="none")
     torch.testing.assert_close(found, expected)
     assert not torch.allclose(found, F.cross_entropy(made(X, training=not training), Y, reduction="none"))
