@@ -17,7 +17,6 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from heldin.errors import BatchesError, LossError
-from heldin.probing.structure import tensors_in
 
 LOSS_REMEDY = (
     "Pass loss_fn=, the loss training uses on (inputs, targets) batches, or sample_losses=f with "
@@ -74,7 +73,7 @@ def capture_losses(step: Callable[[], object], batch: object) -> Tensor:
             f"{len(recorder.recorded)} such losses: something was added, or the loss was computed in another way. "
             + LOSS_REMEDY
         )
-    num_samples = next((tensor.shape[0] for tensor in tensors_in(batch) if tensor.ndim), losses.shape[0])
+    num_samples = next((tensor.shape[0] for tensor in _tensors_in(batch) if tensor.ndim), losses.shape[0])
     if losses.shape[0] != num_samples:
         raise LossError(
             f"The training step should compute one loss for each of the {num_samples} samples of a batch. Found losses "
@@ -106,6 +105,14 @@ def _masked_mean(losses: Tensor, counted: Tensor) -> Tensor:
     """Losses (m, ...), 0 where not `counted` -> their mean per sample (m,); 0 if no element counts."""
     num: Tensor = counted.reshape(len(losses), -1).sum(1)
     return losses.reshape(len(losses), -1).sum(1) / num.clamp(min=1)
+
+
+def _tensors_in(batch: object) -> Iterator[Tensor]:
+    if isinstance(batch, Tensor):
+        yield batch
+    elif isinstance(batch, (list, tuple, Mapping)):
+        for part in batch.values() if isinstance(batch, Mapping) else batch:
+            yield from _tensors_in(part)
 
 
 class OutputLosses:
