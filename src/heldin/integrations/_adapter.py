@@ -57,7 +57,7 @@ class Adapter:
         """Check the arguments, which are the same for every framework. `heldin.EarlyStopping` has the details.
 
         Args:
-            signal: what to measure: a name, a `Signal`, or several of either. The first one decides.
+            signal: what to measure: a name, a `Signal`, or several. The first one decides, unless `rule` names others.
             rule: when to stop: a rule or its name. By default the rule that belongs to the signal.
             patience: the patience of that rule, unless `rule` is a rule object.
             batches: the number of batches to measure on; in a distributed run, on each rank.
