@@ -34,7 +34,7 @@ from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
 
 import heldin
-from heldin.integrations._huggingface import OutputLosses
+from heldin.integrations._loss_capture import OutputLosses
 from heldin.integrations.transformers import HeldInStopping
 from ratios import seconds, summarize
 
@@ -102,7 +102,7 @@ def time_rows(models: dict[str, nn.Module], num_repeats: int) -> list[dict[str, 
     works: dict[str, Callable[[], object]] = {}
     for name, model in models.items():
         losses = OutputLosses()
-        losses.settle(model, batches[0])
+        losses.identify(model, batches[0])
         works[f"measure {name}"] = lambda m=model, f=losses: heldin.measure(m, None, batches, sample_losses=f)
         works[f"passes {name}"] = lambda m=model: plain_passes(m, batches)
     taken: dict[str, list[float]] = {name: [] for name in works}
@@ -138,13 +138,13 @@ def share_of_an_epoch(model: nn.Module) -> float:
     class Timed(HeldInStopping):
         spent = 0.0
 
-        def settle(self, loader: Any) -> None:
-            self.spent += seconds(lambda: super(Timed, self).settle(loader))
+        def identify_loss(self, loader: Any) -> None:
+            self.spent += seconds(lambda: super(Timed, self).identify_loss(loader))
 
         def after_epoch(self, loader: Any) -> dict[str, float]:
-            start, settled = time.perf_counter(), self.spent
+            start, before = time.perf_counter(), self.spent
             values = super().after_epoch(loader)
-            self.spent = settled + time.perf_counter() - start
+            self.spent = before + time.perf_counter() - start
             return values
 
     data = [{"input_ids": one, "labels": one} for batch in texts(NUM_STEPS) for one in batch["input_ids"]]

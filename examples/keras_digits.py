@@ -1,6 +1,6 @@
 """Keras on torch: 300 handwritten digits, half of them with a random label, and no validation set.
 
-Lines marked `# +` are all that heldin adds to the plain script.
+The lines marked `# +` are all that heldin adds to the script.
 """
 
 import os
@@ -16,7 +16,7 @@ from heldin.integrations.keras import HeldInStopping  # +
 
 
 def noisy_digits():
-    """The first 300 digits of scikit-learn; every other one gets a random label."""
+    """Return the first 300 digits of scikit-learn; every second one gets a random label."""
     digits = load_digits()
     x, y = digits.data[:300].astype("float32") / 16, digits.target[:300].copy()
     y[::2] = np.random.default_rng(0).integers(10, size=150)

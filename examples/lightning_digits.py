@@ -1,6 +1,6 @@
 """PyTorch Lightning: 300 handwritten digits, half of them with a random label, and no validation set.
 
-Lines marked `# +` are all that heldin adds to the plain script.
+The lines marked `# +` are all that heldin adds to the script.
 """
 
 import torch
@@ -13,26 +13,26 @@ from heldin.integrations.lightning import HeldInStopping  # +
 
 
 class Digits(LightningModule):
-    """A small network, as one writes it for Lightning."""
+    """A small network."""
 
     def __init__(self):
         super().__init__()
         self.net = nn.Sequential(nn.Linear(64, 500), nn.ReLU(), nn.Linear(500, 500), nn.ReLU(), nn.Linear(500, 10))
 
     def training_step(self, batch, batch_idx):
-        """The loss of a batch."""
+        """Return the loss of a batch."""
         x, y = batch
         loss = nn.functional.cross_entropy(self.net(x), y)
         self.log("train_loss", loss)
         return loss
 
     def configure_optimizers(self):
-        """Plain gradient descent."""
+        """Use plain gradient descent."""
         return torch.optim.SGD(self.parameters(), lr=0.03)
 
 
 def noisy_digits():
-    """The first 300 digits of scikit-learn; every other one gets a random label."""
+    """Return the first 300 digits of scikit-learn; every second one gets a random label."""
     digits = load_digits()
     x, y = torch.tensor(digits.data[:300], dtype=torch.float32) / 16, torch.tensor(digits.target[:300])
     y[::2] = torch.randint(10, (150,), generator=torch.Generator().manual_seed(0))

@@ -1,6 +1,6 @@
 """skorch: 300 handwritten digits, half of them with a random label, and no validation set.
 
-Lines marked `# +` are all that heldin adds to the plain script.
+The lines marked `# +` are all that heldin adds to the script.
 """
 
 import torch
@@ -12,7 +12,7 @@ from heldin.integrations.skorch import HeldInStopping  # +
 
 
 def noisy_digits():
-    """The first 300 digits of scikit-learn; every other one gets a random label."""
+    """Return the first 300 digits of scikit-learn; every second one gets a random label."""
     digits = load_digits()
     x, y = torch.tensor(digits.data[:300], dtype=torch.float32) / 16, torch.tensor(digits.target[:300])
     y[::2] = torch.randint(10, (150,), generator=torch.Generator().manual_seed(0))

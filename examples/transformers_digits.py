@@ -1,6 +1,6 @@
 """Hugging Face's Trainer: 300 handwritten digits, half of them with a random label, and no validation set.
 
-Lines marked `# +` are all that heldin adds to the plain script.
+The lines marked `# +` are all that heldin adds to the script.
 """
 
 import torch
@@ -12,20 +12,20 @@ from heldin.integrations.transformers import HeldInStopping  # +
 
 
 class Digits(nn.Module):
-    """A small network, as the Trainer takes it: it returns its loss."""
+    """A small network that returns its loss, as the Trainer expects."""
 
     def __init__(self):
         super().__init__()
         self.net = nn.Sequential(nn.Linear(64, 500), nn.ReLU(), nn.Linear(500, 500), nn.ReLU(), nn.Linear(500, 10))
 
     def forward(self, pixels, labels):
-        """Loss and logits of a batch."""
+        """Return loss and logits of a batch."""
         logits = self.net(pixels)
         return {"loss": nn.functional.cross_entropy(logits, labels), "logits": logits}
 
 
 def noisy_digits():
-    """The first 300 digits of scikit-learn; every other one gets a random label."""
+    """Return the first 300 digits of scikit-learn; every second one gets a random label."""
     digits = load_digits()
     x, y = torch.tensor(digits.data[:300], dtype=torch.float32) / 16, torch.tensor(digits.target[:300])
     y[::2] = torch.randint(10, (150,), generator=torch.Generator().manual_seed(0))

@@ -1,8 +1,15 @@
-"""What the tests of all frameworks share: scripted values, real digits, and programs run on their own.
+"""The contract of all frameworks, and what their tests share.
 
-The parity table: the same values go through every adapter and stop it at the same point for the same reason. A test
-takes the fixture `scripted`, trains with `HeldInStopping(**scripted.arguments, ...)` for `scripted.budget` epochs (for
-rows that count steps: optimizer steps), and calls `scripted.check(stopping, trained)`.
+Each test file of a framework has a fixture `train(stopping=None, *, epochs=20, steps=None, **options)`, a function.
+It trains the network of programs/mnist_mlp.py, always from the same weights and seed, and returns a namespace with
+
+    epochs, steps  how long it trained, as the framework counts
+    state          all state it ended with: weights, optimizer, logs
+    weights        the weights of the model
+    epoch_weights  the weights after each epoch
+
+`scripted`, `check_same_training` and `check_kept_weights` use it: the same values stop every framework at the same
+point for the same reason, measuring does not change training, and it ends with the weights that `keep` asks for.
 """
 
 from __future__ import annotations
@@ -14,14 +21,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.data import TensorDataset
+from torch.utils.data import DataLoader, TensorDataset
 
 from heldin import Patience, Smoothed, StopReason
 from heldin.needs import BatchGradients
@@ -35,8 +42,8 @@ NAN = float("nan")
 
 
 @dataclass(frozen=True)
-class Scripted(RememberingSignal):
-    """Reads one value of the script after the other. Where it stands is part of the state, as for any such signal."""
+class ScriptedSignal(RememberingSignal):
+    """Reads the values of the script, one after the other."""
 
     name: ClassVar[str] = "scripted"
     direction: ClassVar[Direction] = Direction.RISES
@@ -52,43 +59,39 @@ class Scripted(RememberingSignal):
 
 
 @dataclass(frozen=True)
-class Row:
-    """A script, and where and why it stops."""
+class ScriptedCase:
+    """Scripted values, and where and why they stop training."""
 
     values: tuple[float, ...]
     options: dict[str, Any]
-    budget: int  # epochs to train for at most; optimizer steps in rows with `every`
-    epoch: int | None  # of the stop, from 0; None where the budget ends first
+    budget: int  # epochs to train for at most; optimizer steps if `every` is given
+    epoch: int | None  # of the stop; None if the budget ends first
     reason: StopReason | None
     sentence: str
-    measured_at: tuple[int, ...] = field(default=())  # the epochs (steps) of the measurements
-
-    @property
-    def counts_steps(self) -> bool:
-        return "every" in self.options
+    measured_at: tuple[int, ...]  # the epochs (steps) of the measurements
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """For `HeldInStopping`; the loss and what else a framework asks for is the test's own."""
-        return {"signal": Scripted(script=self.values), "batches": 2, **self.options}
+        """The arguments of `HeldInStopping`."""
+        return {"signal": ScriptedSignal(script=self.values), "batches": 2, **self.options}
 
     @property
-    def trains_for(self) -> int:
-        """How many epochs (steps) training goes on, all in all."""
-        return self.budget if self.epoch is None else self.epoch + 1
+    def limit(self) -> dict[str, int]:
+        """The arguments of `train`."""
+        return {"steps" if "every" in self.options else "epochs": self.budget}
 
-    def check(self, stopping: Any, trained: int) -> None:
-        """`trained`: epochs (steps) that the framework itself counted."""
+    def check(self, stopping: Any, trained: Any) -> None:
         decision, history = stopping.decision, stopping.stopper.history
         assert (decision.stop, decision.epoch, decision.reason) == (self.epoch is not None, self.epoch, self.reason)
         assert (stopping.reason, stopping.sentence) == (self.reason, self.sentence)
         assert tuple(reading.epoch for reading in history) == self.measured_at
         assert repr([reading.values["scripted"] for reading in history]) == repr([*self.values[: len(history)]])
-        assert trained == self.trains_for
+        trained_for = trained.steps if "every" in self.options else trained.epochs
+        assert trained_for == (self.budget if self.epoch is None else self.epoch + 1)
 
 
-PARITY = {
-    "2nd rise": Row(
+CASES = {
+    "2nd rise": ScriptedCase(
         (3.0, 1.0, 2.0, 1.0, 2.0, 3.0),
         {"patience": 2},
         6,
@@ -97,7 +100,7 @@ PARITY = {
         "stopped at epoch 4: scripted rose for the 2nd time (1 -> 2)",
         (0, 1, 2, 3, 4),
     ),
-    "rises in a row, by name": Row(
+    "consecutive rises, by name": ScriptedCase(
         (1.0, 2.0, 1.0, 2.0, 3.0, 1.0),
         {"rule": "consecutive_rises", "patience": 2},
         6,
@@ -106,7 +109,7 @@ PARITY = {
         "stopped at epoch 4: scripted rose 2 times in a row (1 -> 3)",
         (0, 1, 2, 3, 4),
     ),
-    "no improvement, a rule object": Row(
+    "no improvement, as a rule object": ScriptedCase(
         (3.0, 2.0, 2.5, 2.25, 2.125, 1.0),
         {"rule": Patience(3)},
         6,
@@ -115,7 +118,7 @@ PARITY = {
         "stopped at epoch 4: scripted has not improved on 2 for 3 measurements",
         (0, 1, 2, 3, 4),
     ),
-    "smoothed": Row(
+    "smoothed": ScriptedCase(
         (4.0, 2.0, 0.0, 2.0, 7.0, 9.0),
         {"rule": Smoothed(NthRise(1), window=3)},
         6,
@@ -124,7 +127,7 @@ PARITY = {
         "stopped at epoch 4: scripted (mean over 3 values) rose for the 1st time (1.333 -> 3)",
         (0, 1, 2, 3, 4),
     ),
-    "not finite": Row(
+    "not finite": ScriptedCase(
         (1.0, NAN, NAN, 1.0),
         {"patience": 2},
         4,
@@ -133,7 +136,7 @@ PARITY = {
         "stopped at epoch 2: scripted was not finite 2 times in a row (nan)",
         (0, 1, 2),
     ),
-    "the budget ends first": Row(
+    "budget ends first": ScriptedCase(
         (3.0, 2.0, 2.5),
         {},
         3,
@@ -142,7 +145,7 @@ PARITY = {
         "not stopped after 3 measurements: scripted rose 1 of 5 times",
         (0, 1, 2),
     ),
-    "warm-up": Row(
+    "warm-up": ScriptedCase(
         (1.0, 2.0, 3.0, 4.0),
         {"patience": 2, "warmup": 2},
         6,
@@ -151,7 +154,7 @@ PARITY = {
         "stopped at epoch 4: scripted rose for the 2nd time (2 -> 3)",
         (2, 3, 4),
     ),
-    "every 3 steps": Row(
+    "every 3 steps": ScriptedCase(
         (2.0, 1.0, 3.0, 4.0),
         {"patience": 1, "every": 3},
         12,
@@ -160,7 +163,7 @@ PARITY = {
         "stopped at step 8: scripted rose for the 1st time (1 -> 3)",
         (2, 5, 8),
     ),
-    "every 2 steps, with a warm-up": Row(
+    "every 2 steps, with warm-up": ScriptedCase(
         (1.0, 0.5, 2.0, 3.0),
         {"patience": 1, "every": 2, "warmup": 3},
         10,
@@ -169,7 +172,7 @@ PARITY = {
         "stopped at step 7: scripted rose for the 1st time (0.5 -> 2)",
         (3, 5, 7),
     ),
-    "every 4 steps, the budget ends first": Row(
+    "every 4 steps, budget ends first": ScriptedCase(
         (1.0, 2.0),
         {"every": 4},
         10,
@@ -181,39 +184,107 @@ PARITY = {
 }
 
 
-@pytest.fixture(params=PARITY.values(), ids=PARITY.keys())
-def scripted(request) -> Row:
-    """Each row of the parity table."""
+@pytest.fixture(params=CASES.values(), ids=CASES.keys())
+def scripted(request) -> ScriptedCase:
     return request.param
 
 
-def load(name: str) -> Any:
-    """A file of programs/, as a module."""
+@pytest.fixture
+def scripted_signal():
+    """A function that makes a signal of a script of values."""
+    return lambda values: ScriptedSignal(script=tuple(values))
+
+
+@pytest.fixture
+def check_same_training(train, same_state):
+    """Train until the stop, train as long without stopping, and compare the results to the last bit."""
+
+    def check(stopping: Any, **options: Any) -> None:
+        trained = train(stopping, **options)
+        random_number = torch.rand(1)
+        assert stopping.decision.stop
+        assert trained.epochs < 20
+        limit = {"epochs": trained.epochs} if stopping.every is None else {"steps": trained.steps}
+        plain = train(**limit, **options)
+        assert plain.steps == trained.steps
+        assert same_state(plain.state, trained.state)
+        assert torch.equal(random_number, torch.rand(1))
+
+    return check
+
+
+@pytest.fixture(params=[3, 20], ids=["budget ends first", "stopped"])
+def check_kept_weights(request, train, same_state):
+    """Train with `keep="before_rise"`, and compare the weights with those of the epoch that the decision names."""
+
+    def check(stopping: Any) -> None:
+        trained = train(stopping, epochs=request.param)
+        assert same_state(trained.weights, trained.epoch_weights[stopping.decision.before])
+        assert stopping.decision.stop == (request.param == 20)
+
+    return check
+
+
+@pytest.fixture
+def check_example(tmp_path, monkeypatch, capsys):
+    """Run an example with and without the lines marked `# +`: only the first of them stops early."""
+
+    def check(name: str, *, num_added: int, epochs: int) -> None:
+        path = EXAMPLES / f"{name}.py"
+        lines = path.read_text().splitlines()
+        plain = ["" if line.endswith("# +") else line for line in lines]
+        assert sum(line.endswith("# +") for line in lines) == num_added
+        monkeypatch.chdir(tmp_path)
+        printed = []
+        for source in (lines, plain):
+            exec(compile("\n".join(source), str(path), "exec"), {"__name__": "__main__"})
+            printed.append(capsys.readouterr().out)
+        assert "gradient disparity rose for the 5th time" in printed[0]
+        assert [f"trained for {epochs} epochs" in text for text in printed] == [False, True]
+
+    return check
+
+
+def load_program(name: str) -> Any:
     if str(PROGRAMS) not in sys.path:
         sys.path.append(str(PROGRAMS))  # as for a program run by itself
     return importlib.import_module(name)
 
 
 @pytest.fixture
-def scripted_signal():
-    """The function that makes a signal of a script of values."""
-    return lambda values: Scripted(script=tuple(values))
+def program():
+    """A function that imports a file of programs/."""
+    return load_program
 
 
 @pytest.fixture(scope="session")
 def mnist() -> TensorDataset:
     """300 real digits, (784,), half of them with a random label."""
-    return load("mnist_mlp").noisy_mnist()
+    return load_program("mnist_mlp").noisy_mnist()
 
 
 @pytest.fixture
-def mlp() -> nn.Module:
-    """The network of programs/mnist_mlp.py."""
-    return load("mnist_mlp").mlp()
+def loader(mnist):
+    return DataLoader(mnist, batch_size=30, shuffle=True)
+
+
+@pytest.fixture
+def make_mlp() -> Callable[..., nn.Module]:
+    return load_program("mnist_mlp").mlp
+
+
+@pytest.fixture
+def mlp(make_mlp) -> nn.Module:
+    return make_mlp()
+
+
+@pytest.fixture
+def values_of():
+    """A function that returns the values of gradient disparity measured by an adapter."""
+    return lambda stopping: [reading.values["gradient_disparity"] for reading in stopping.stopper.history]
 
 
 def equal_states(one: Any, other: Any) -> bool:
-    """Whether two states (of models, optimizers, stoppers) are the same to the last bit."""
     if isinstance(one, Tensor):
         return isinstance(other, Tensor) and one.dtype == other.dtype and torch.equal(one, other)
     if isinstance(one, dict):
@@ -224,60 +295,36 @@ def equal_states(one: Any, other: Any) -> bool:
 
 
 @pytest.fixture
-def same():
-    """The function that compares states."""
+def same_state():
+    """A function that compares states of models, optimizers and adapters to the last bit."""
     return equal_states
 
 
 @pytest.fixture(autouse=True)
-def _one_accelerator_a_test():
-    """Accelerate keeps one state a process, Hugging Face's Trainer and skorch too; each test begins with a new one."""
+def _reset_accelerate():
+    """Reset the state that Accelerate, the Trainer and skorch share within a process."""
     if (state := sys.modules.get("accelerate.state")) is not None:
         state.AcceleratorState._reset_state(True)
         state.GradientState._reset_state()
 
 
 @pytest.fixture
-def padded():
-    """The function that makes tokens of texts of different lengths; labels of padding are -100."""
+def padded_texts():
+    """A function that makes tokens of texts of different lengths; the labels of padding are -100."""
 
-    def made(*shape: int, num_ids: int = 20) -> dict[str, Tensor]:
+    def make(*shape: int, num_ids: int = 20) -> dict[str, Tensor]:
         ids = torch.randint(1, num_ids, shape)
         mask = torch.arange(shape[1]) < torch.randint(3, shape[1] + 1, (shape[0], 1))
         return {"input_ids": ids, "attention_mask": mask.long(), "labels": ids.masked_fill(~mask, -100)}
 
-    return made
-
-
-@pytest.fixture
-def program():
-    """The function that loads a file of programs/ as a module."""
-    return load
-
-
-@pytest.fixture
-def example(tmp_path, monkeypatch):
-    """An example of examples/: functions that run it without the lines marked `# +` and with them, and their number."""
-
-    def read(name: str) -> tuple[Callable[[], object], Callable[[], object], int]:
-        path = EXAMPLES / f"{name}.py"
-        lines = path.read_text().splitlines()
-        plain = ["" if line.endswith("# +") else line for line in lines]
-        monkeypatch.chdir(tmp_path)
-
-        def run(source: list[str]) -> Callable[[], object]:
-            return lambda: exec(compile("\n".join(source), str(path), "exec"), {"__name__": "__main__"})
-
-        return run(plain), run(lines), sum(line.endswith("# +") for line in lines)
-
-    return read
+    return make
 
 
 @pytest.fixture
 def run_program():
-    """Run a file of programs/ in a process of its own, on one rank or several; what it printed, and its exit code.
+    """Run a file of programs/ in its own process, on one or several ranks; return its output and exit code.
 
-    A run that hangs is ended with all its ranks, and fails the test.
+    A run that hangs is killed with all its ranks, and fails the test.
     """
 
     def run(name: str, *arguments: object, ranks: int = 1, timeout: float = 150.0) -> tuple[str, int]:
@@ -304,12 +351,36 @@ def run_program():
 
 
 @pytest.fixture
-def ranks(run_program, tmp_path):
-    """Run a program on 2 ranks (gloo); what each of them wrote to `<first argument>/rank<r>.json`."""
+def kill_program(run_program):
+    """Run a file of programs/ that kills itself at the given epoch or step."""
 
-    def run(name: str, *arguments: object, ranks: int = 2) -> list[dict[str, Any]]:
-        printed, code = run_program(name, tmp_path, *arguments, ranks=ranks)
-        assert code == 0, printed[-3000:]
-        return [json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in range(ranks)]
+    def run(name: str, folder: Path, kill_at: int) -> None:
+        printed, code = run_program(name, folder, kill_at)
+        assert code == -signal.SIGKILL, printed
 
     return run
+
+
+@pytest.fixture
+def run_ranks(run_program, tmp_path):
+    """Run a file of programs/ on 2 ranks (gloo); return what they wrote to `<first argument>/rank<r>.json`."""
+
+    def run(name: str) -> list[dict[str, Any]]:
+        printed, code = run_program(name, tmp_path, ranks=2)
+        assert code == 0, printed[-3000:]
+        return [json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in range(2)]
+
+    return run
+
+
+@pytest.fixture
+def check_ranks_agree(run_ranks):
+    """Run a file of programs/ on 2 ranks: both end with the same summary, which is returned."""
+
+    def check(name: str) -> dict[str, Any]:
+        one, other = run_ranks(name)
+        assert one == other
+        assert one["decision"]["stop"]
+        return one
+
+    return check

@@ -1,17 +1,17 @@
-"""Accelerate: two lines in a loop of one's own."""
+"""Accelerate: stopping in a loop of your own."""
 
 from __future__ import annotations
 
+import copy
 import json
-import sys
+from types import SimpleNamespace
 
 import pytest
-import torch
 from accelerate.state import AcceleratorState
 from accelerate.tracking import GeneralTracker
 from torch import nn
 
-from heldin.errors import BatchesError, HeldinError, MissingExtraError
+from heldin.errors import BatchesError, HeldinError
 from heldin.integrations.accelerate import HeldInStopping
 
 LOSS = nn.CrossEntropyLoss()
@@ -22,32 +22,29 @@ def run(program):
     return program("accelerate_run")
 
 
-def attached(loop, **arguments):
+def attach(loop, **arguments):
     return HeldInStopping(**{"loss_fn": LOSS} | arguments).attach(loop.accelerator, loop.model, loop.optimizer)
 
 
-class Recorder(GeneralTracker):
-    """A tracker of one's own, as Accelerate has for TensorBoard, W&B and MLflow."""
+@pytest.fixture
+def train(run):
+    def train(stopping=None, *, epochs=20, steps=None, **options):
+        AcceleratorState._reset_state(True)
+        loop = run.Loop(**options)
+        if stopping is not None:
+            stopping.attach(loop.accelerator, loop.model, loop.optimizer)
+            steps = 1000 if steps is None and stopping.every is not None else steps
+        loop.train(stopping, epochs=epochs, steps=steps)
+        state = [loop.model.state_dict(), loop.optimizer.state_dict()]
+        return SimpleNamespace(epochs=loop.epoch, steps=loop.steps, state=copy.deepcopy(state))
 
-    name, requires_logging_directory = "recorder", False
-
-    def __init__(self):
-        super().__init__()
-        self.heard = []
-
-    @property
-    def tracker(self):
-        return self.heard
-
-    def log(self, values, step=None, **kwargs):
-        self.heard.append((step, values))
+    return train
 
 
-def test_scripted_values_stop_where_the_table_says(scripted, run):
-    loop = run.Loop(gradient_accumulation_steps=2 if scripted.counts_steps else 1)  # a step is an optimizer step
-    stopping = attached(loop, **scripted.arguments)
-    loop.train(stopping, **{"steps" if scripted.counts_steps else "epochs": scripted.budget})
-    scripted.check(stopping, loop.steps if scripted.counts_steps else loop.epoch)
+def test_scripted_values_stop_training_at_the_same_point(scripted, train):
+    stopping = HeldInStopping(**scripted.arguments, loss_fn=LOSS)
+    accumulated = 2 if stopping.every is not None else 1  # only optimizer steps count
+    scripted.check(stopping, train(stopping, **scripted.limit, gradient_accumulation_steps=accumulated))
 
 
 @pytest.mark.parametrize(
@@ -60,86 +57,76 @@ def test_scripted_values_stop_where_the_table_says(scripted, run):
         ({}, {"mixed_precision": "bf16"}),
         ({}, {"dynamo_backend": "eager"}),
     ],
-    ids=["plain", "fixed, per-sample gradients", "steps", "accumulated and clipped", "mixed precision", "compiled"],
+    ids=["plain", "fixed, two signals", "steps", "accumulated and clipped", "mixed precision", "compiled"],
 )
-def test_training_with_and_without_it_is_the_same(arguments, options, run, same):
-    loop = run.Loop(**options)
-    stopping = attached(loop, patience=2, **arguments)
-    loop.train(stopping, steps=None if stopping.every is None else 1000)
-    after = torch.rand(1)
-    assert stopping.decision.stop
-    assert loop.epoch < 20
-    AcceleratorState._reset_state(True)
-    plain = run.Loop(**options)
-    plain.train(epochs=loop.epoch if stopping.every is None else 20, steps=loop.steps if stopping.every else None)
-    assert plain.steps == loop.steps
-    assert same(loop.model.state_dict(), plain.model.state_dict())
-    assert same(loop.optimizer.state_dict(), plain.optimizer.state_dict())
-    assert torch.equal(after, torch.rand(1))
+def test_measuring_does_not_change_training(arguments, options, check_same_training):
+    check_same_training(HeldInStopping(patience=2, loss_fn=LOSS, **arguments), **options)
+
+
+def test_two_ranks_agree(check_ranks_agree):
+    check_ranks_agree("accelerate_run")
+
+
+def test_the_example_stops_early_with_four_added_lines(check_example):
+    check_example("accelerate_digits", num_added=4, epochs=100)
 
 
 def test_mixed_precision_is_measured_in_full_precision(run):
     histories = []
     for precision in ("no", "bf16"):
         loop = run.Loop(mixed_precision=precision)
-        stopping = attached(loop)
+        stopping = attach(loop)
         stopping.step(loop.loader)
         histories.append(stopping.stopper.history)
         AcceleratorState._reset_state(True)
     assert histories[0] == histories[1]
 
 
-def test_killed_and_resumed_it_decides_the_same(run, run_program, tmp_path):
-    straight = run.Loop()
-    expected = attached(straight, patience=2, keep="before_rise")
-    straight.train(expected)
+def test_a_killed_and_resumed_training_ends_the_same(run, kill_program, tmp_path):
+    whole = run.Loop()
+    expected = attach(whole, patience=2, keep="before_rise")
+    whole.train(expected)
     expected.finish()
-    assert expected.decision.stop
     assert expected.decision.epoch > 3
-    printed, code = run_program("accelerate_run", tmp_path, 3)
-    assert code == -9, printed
+    kill_program("accelerate_run", tmp_path, 3)
     loop = run.Loop(net=nn.Sequential(*run.mlp(seed=9)))
-    resumed = attached(loop, patience=2, keep="before_rise")
+    resumed = attach(loop, patience=2, keep="before_rise")
     loop.accelerator.load_state(tmp_path / "checkpoint")
     assert loop.epoch == 3
     loop.train(resumed)
     resumed.finish()
-    assert json.dumps(run.outcome(resumed, loop)) == json.dumps(run.outcome(expected, straight))
+    assert json.dumps(run.summary_of(resumed, loop)) == json.dumps(run.summary_of(expected, whole))
 
 
-def test_patience_raised_on_resuming_holds(run, tmp_path):
+def test_patience_can_be_raised_when_training_resumes(run, tmp_path):
     loop = run.Loop()
-    first = attached(loop, patience=1)
+    first = attach(loop, patience=1)
     loop.train(first, folder=tmp_path)
     again = run.Loop()
-    same, patient = attached(again, patience=1), HeldInStopping(loss_fn=LOSS, patience=7)
+    same, patient = attach(again, patience=1), HeldInStopping(loss_fn=LOSS, patience=7)
     again.accelerator.load_state(tmp_path / "checkpoint")
     assert same.decision == first.decision
-    patient.attach(again.accelerator, again.model)
     patient.load_state_dict(same.state_dict())
+    patient.attach(again.accelerator, again.model)
     assert not patient.decision.stop
     assert "1 of 7 times" in patient.sentence
 
 
-def test_a_state_loaded_before_attaching_counts(run, tmp_path):
-    loop = run.Loop()
-    first = attached(loop, patience=2)
-    first.step(loop.loader)
-    second = HeldInStopping(loss_fn=LOSS, patience=2)
-    second.load_state_dict(first.state_dict())
-    second.attach(loop.accelerator, loop.model)
-    assert second.stopper.history == first.stopper.history
+def test_values_are_logged_and_the_sentence_is_printed_once(run, capsys, values_of):
+    class Tracker(GeneralTracker):
+        name, requires_logging_directory, tracker = "tracker", False, None
 
+        def log(self, values, step=None, **kwargs):
+            logged.append((step, values))
 
-def test_values_reach_the_trackers_and_the_sentence_is_printed_once(run, capsys):
-    recorder = Recorder()
-    loop = run.Loop(log_with=recorder)
+    logged = []
+    loop = run.Loop(log_with=Tracker())
     loop.accelerator.init_trackers("digits")
-    stopping = attached(loop, patience=1, keep="lowest")
+    stopping = attach(loop, patience=1, keep="lowest")
     loop.train(stopping)
     stopping.finish()
-    values = [reading.values["gradient_disparity"] for reading in stopping.stopper.history]
-    assert recorder.heard == [(i, {"heldin/gradient_disparity": value}) for i, value in enumerate(values)]
+    values = values_of(stopping)
+    assert logged == [(i, {"heldin/gradient_disparity": value}) for i, value in enumerate(values)]
     assert capsys.readouterr().out == stopping.sentence + "\n"
     assert stopping.stopper.kept_epoch == min(range(len(values)), key=values.__getitem__)
 
@@ -147,38 +134,15 @@ def test_values_reach_the_trackers_and_the_sentence_is_printed_once(run, capsys)
 def test_a_model_that_returns_its_loss_needs_no_other(run, program):
     digits = program("transformers_run").Digits(run.mlp())
     loop = run.Loop(net=digits)
-    own, given = attached(loop, loss_fn=None), attached(run.Loop(net=digits.net))
+    own, given = attach(loop, loss_fn=None), attach(run.Loop(net=digits.net))
     pairs = list(loop.loader)
     own.step([{"x": x, "labels": y} for x, y in pairs])
     given.step(pairs)
     assert own.stopper.history == given.stopper.history
     with pytest.raises(BatchesError, match="`labels`"):
-        attached(loop, loss_fn=None).step(pairs)
+        attach(loop, loss_fn=None).step(pairs)
 
 
-def test_two_ranks_decide_alike(ranks):
-    one, other = ranks("accelerate_run")
-    assert one == other
-    assert one["decision"]["stop"]
-
-
-def test_the_example_is_the_plain_script_and_a_few_lines(example, capsys):
-    plain, marked, num_added = example("accelerate_digits")
-    assert num_added == 4
-    marked()
-    assert "stopped at epoch" in (printed := capsys.readouterr().out)
-    assert "trained for 100 epochs" not in printed
-    plain()
-    assert "trained for 100 epochs" in capsys.readouterr().out
-
-
-def test_without_accelerate_it_says_what_to_install(monkeypatch):
-    monkeypatch.delitem(sys.modules, "heldin.integrations.accelerate", raising=False)
-    monkeypatch.setitem(sys.modules, "accelerate", None)
-    with pytest.raises(MissingExtraError, match=r"heldin\[accelerate\]"):
-        import heldin.integrations.accelerate  # noqa: F401
-
-
-def test_a_step_before_attaching_is_refused_with_the_remedy():
+def test_a_step_before_attach_is_refused_with_a_remedy():
     with pytest.raises(HeldinError, match="Call attach"):
         HeldInStopping(loss_fn=LOSS).step([])

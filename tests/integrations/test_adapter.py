@@ -1,58 +1,64 @@
-"""What all frameworks share, in a plain loop: the reference the adapters are compared with."""
+"""What all frameworks share, called from a plain loop."""
 
 from __future__ import annotations
 
+import importlib
 import json
+import sys
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
-from torch.nn.functional import cross_entropy, mse_loss
+from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from heldin import NthRise
-from heldin.errors import ArgumentError, HeldinError
-from heldin.integrations._adapter import Adapter, held_loader
+from heldin.errors import ArgumentError, HeldinError, MissingExtraError
+from heldin.integrations._adapter import Adapter, OutputAdapter, StepCounter, full_precision
 from heldin.probing import draw
 
 LOSS = nn.CrossEntropyLoss()
 
 
-def train(stopping, model, dataset, *, epochs=1000, steps=10**6):
-    """A loop that calls an adapter as a framework does; how many epochs and steps it took."""
-    loader = DataLoader(dataset, batch_size=30, shuffle=True)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    stopping.bind(model, loss_fn=LOSS)
-    taken = done = 0
-    while done < epochs:
-        done += 1
-        for x, y in loader:
-            optimizer.zero_grad()
-            LOSS(model(x), y).backward()
-            optimizer.step()
-            taken += 1
-            stopping.after_steps(loader, taken)
-            if stopping.decision.stop or taken == steps:
+def sample_losses(model, batch):
+    return cross_entropy(model(batch[0]), batch[1], reduction="none")
+
+
+@pytest.fixture
+def train(mlp, loader):
+    def run(stopping, *, epochs=1000, steps=10**6):
+        optimizer = torch.optim.SGD(mlp.parameters(), lr=0.1)
+        stopping.bind(mlp, sample_losses=sample_losses)
+        num_steps = num_epochs = 0
+        while num_epochs < epochs:
+            num_epochs += 1
+            for x, y in loader:
+                optimizer.zero_grad()
+                LOSS(mlp(x), y).backward()
+                optimizer.step()
+                num_steps += 1
+                stopping.after_steps(loader, num_steps)
+                if stopping.decision.stop or num_steps == steps:
+                    break
+            else:
+                stopping.after_epoch(loader)
+            if stopping.decision.stop or num_steps == steps:
                 break
-        else:
-            stopping.after_epoch(loader)
-        if stopping.decision.stop or taken == steps:
-            break
-    stopping.finish()
-    return done, taken
+        stopping.finish()
+        return SimpleNamespace(epochs=num_epochs, steps=num_steps)
+
+    return run
 
 
-def test_scripted_values_stop_where_the_table_says(scripted, mlp, mnist):
+def test_scripted_values_stop_training_at_the_same_point(scripted, train):
     stopping = Adapter(**scripted.arguments)
-    if scripted.counts_steps:
-        _, trained = train(stopping, mlp, mnist, steps=scripted.budget)
-    else:
-        trained, _ = train(stopping, mlp, mnist, epochs=scripted.budget)
-    scripted.check(stopping, trained)
+    scripted.check(stopping, train(stopping, **scripted.limit))
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         ({"patience": 0}, "`patience` should be an integer of at least 1"),
         ({"rule": NthRise(5), "patience": 3}, "both"),
@@ -69,18 +75,27 @@ def test_scripted_values_stop_where_the_table_says(scripted, mlp, mnist):
     ],
     ids=lambda given: "-".join(given) if isinstance(given, dict) else given,
 )
-def test_bad_arguments_are_refused_at_the_door(options, says):
-    with pytest.raises(ArgumentError, match=says):
+def test_bad_arguments_are_refused_before_training(options, message):
+    with pytest.raises(ArgumentError, match=message):
         Adapter(**options)
 
 
-def test_making_one_draws_no_random_number():
+def test_an_unknown_argument_is_refused_with_the_name_of_the_users_class():
+    with pytest.raises(TypeError, match=r"HeldInStopping.__init__\(\) got an unexpected keyword argument 'monitor'"):
+        Adapter(monitor="val_loss")
+
+
+def test_signals_that_take_a_step_are_accepted_before_there_is_an_optimizer():
+    assert Adapter(signal="optimization_variance").signal == "optimization_variance"
+
+
+def test_creating_an_adapter_draws_no_random_number():
     before = torch.get_rng_state()
     Adapter(loss_fn=LOSS)
     assert torch.equal(before, torch.get_rng_state())
 
 
-def test_before_training_there_is_nothing_to_see():
+def test_before_training_there_is_no_stopper():
     stopping = Adapter()
     assert stopping.sentence == "not stopped: nothing measured yet"
     assert (stopping.reason, stopping.state_dict()) == (None, {})
@@ -88,28 +103,22 @@ def test_before_training_there_is_nothing_to_see():
         _ = stopping.stopper
 
 
-def test_the_users_loss_comes_before_the_frameworks(mlp, mnist):
-    loader = DataLoader(mnist, batch_size=30)
-    for options in (
-        {"loss_fn": cross_entropy},
-        {"sample_losses": lambda m, b: cross_entropy(m(b[0]), b[1], reduction="none")},
-    ):
+def test_the_loss_of_the_user_takes_precedence(mlp, loader):
+    for options in ({"loss_fn": cross_entropy}, {"sample_losses": sample_losses}):
         stopping = Adapter(**options)
-        stopping.bind(mlp, loss_fn=mse_loss)
+        stopping.bind(mlp, sample_losses=lambda model, batch: 1 / 0)
         assert stopping.after_epoch(loader)["heldin/gradient_disparity"] > 0.0
 
 
-def test_values_carry_the_name_they_are_logged_by(mlp, mnist):
+def test_values_are_returned_under_the_name_they_are_logged_by(mlp, loader):
     stopping = Adapter(signal=["gradient_disparity", "cosine"], loss_fn=LOSS, warmup=1)
     stopping.bind(mlp)
-    loader = DataLoader(mnist, batch_size=30)
     assert stopping.after_epoch(loader) == {}
     assert list(stopping.after_epoch(loader)) == ["heldin/gradient_disparity", "heldin/cosine"]
     assert stopping.after_steps(loader, 7) == {}
 
 
-def test_a_state_loaded_before_the_model_is_there_waits_for_it(mlp, mnist):
-    loader = DataLoader(mnist, batch_size=30)
+def test_a_state_loaded_before_training_is_used_once(mlp, loader):
     first = Adapter(loss_fn=LOSS)
     first.bind(mlp)
     first.after_epoch(loader)
@@ -119,14 +128,15 @@ def test_a_state_loaded_before_the_model_is_there_waits_for_it(mlp, mnist):
     second.bind(mlp)
     assert second.stopper.history == first.stopper.history
     assert "0 of 9 times" in second.sentence
-    second.bind(mlp)  # another training
+    second.bind(mlp, resume=True)
+    assert second.stopper.history == first.stopper.history
+    second.bind(mlp)
     assert second.stopper.history == ()
 
 
-@pytest.mark.parametrize("script", [(3.0, 1.0, 2.0, 4.0), (3.0, 2.0, 1.0, 0.5)], ids=["stopped", "budget ends"])
-def test_training_ends_with_the_weights_asked_for_and_one_sentence(script, scripted_signal, mlp, mnist, capsys, same):
+@pytest.mark.parametrize("script", [(3.0, 1.0, 2.0, 4.0), (3.0, 2.0, 1.0, 0.5)], ids=["stopped", "budget ends first"])
+def test_training_ends_with_the_kept_weights_and_one_report(script, scripted_signal, mlp, loader, capsys, same_state):
     stopping = Adapter(signal=scripted_signal(script), batches=2, patience=2, keep="lowest", loss_fn=LOSS)
-    loader = DataLoader(mnist, batch_size=30)
     stopping.bind(mlp)
     states = []
     for epoch in range(4):
@@ -136,68 +146,124 @@ def test_training_ends_with_the_weights_asked_for_and_one_sentence(script, scrip
         stopping.after_epoch(loader)
     stopping.finish()
     stopping.finish()
-    assert same(mlp.state_dict(), states[script.index(min(script))])
+    assert same_state(mlp.state_dict(), states[script.index(min(script))])
     assert capsys.readouterr().out == stopping.sentence + "\n"
 
 
-def test_steps_taken_before_are_not_counted(mlp, mnist):
+def test_steps_taken_before_are_not_counted(mlp, loader):
     stopping = Adapter(loss_fn=LOSS, every=2)
     stopping.bind(mlp, steps=100)
-    loader = DataLoader(mnist, batch_size=30)
     assert stopping.after_steps(loader, 101) == {}
     assert stopping.after_steps(loader, 101) == {}  # gradients are being accumulated
     assert stopping.after_steps(loader, 102) != {}
     assert [reading.epoch for reading in stopping.stopper.history] == [1]
 
 
-def test_a_wrapped_loader_is_looked_into():
-    class Wrapped:
-        def __init__(self, loader):
-            self.inner, self.calls = loader, 0
+@pytest.mark.parametrize(("gradient", "count"), [(1.0, 1), (float("inf"), 0)], ids=["taken", "skipped by the scaler"])
+def test_optimizer_steps_are_counted_until_the_counter_is_removed(gradient, count):
+    weight = nn.Parameter(torch.ones(2))
+    optimizer, other = (torch.optim.SGD([weight], lr=0.1) for _ in range(2))
+    optimizer.step()
+    counter, scaler = StepCounter(optimizer), torch.amp.GradScaler("cpu")
+    scaler.scale(gradient * weight.sum()).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    assert counter.count == count
+    other.step()
+    counter.remove()
+    optimizer.step()
+    assert counter.count == count
 
-    loader = DataLoader(TensorDataset(torch.zeros(4)))
-    assert held_loader(Wrapped(loader)) is loader
 
-
-def test_a_distributed_samplers_epoch_does_not_choose_the_probes():
+def test_the_epoch_of_a_distributed_sampler_does_not_change_the_batches():
     data = TensorDataset(torch.arange(60.0))
-    shares = [DistributedSampler(data, num_replicas=2, rank=rank, seed=3) for rank in range(2)]
-    loaders = [DataLoader(data, batch_size=6, sampler=share) for share in shares]
+    samplers = [DistributedSampler(data, num_replicas=2, rank=rank, seed=3) for rank in range(2)]
+    loaders = [DataLoader(data, batch_size=6, sampler=sampler) for sampler in samplers]
     drawn = [[batch[0].tolist() for batch in draw(loader, 5, seed=1)] for loader in loaders]
-    for share in shares:
-        share.set_epoch(4)
+    for sampler in samplers:
+        sampler.set_epoch(4)
     assert drawn == [[batch[0].tolist() for batch in draw(loader, 5, seed=1)] for loader in loaders]
     assert drawn[0] != [batch[0].tolist() for batch in draw(loaders[0], 5, seed=2)]
-    assert [share.epoch for share in shares] == [4, 4]
+    assert [sampler.epoch for sampler in samplers] == [4, 4]
     assert not {x for batch in drawn[0] for x in batch} & {x for batch in drawn[1] for x in batch}
 
 
-def test_a_model_spread_over_ranks_is_refused(mlp):
+def test_a_sharded_model_is_refused(mlp):
     class FSDPModule(nn.Linear):
         pass
 
-    with pytest.raises(ArgumentError, match="as a whole"):
+    with pytest.raises(ArgumentError, match="whole model"):
         Adapter(loss_fn=LOSS).bind(nn.Sequential(mlp, FSDPModule(1, 1)))
 
 
-def test_two_ranks_decide_alike_and_an_error_on_one_reaches_all(ranks):
-    one, other = ranks("plain_loop")
+def test_two_ranks_agree_and_an_error_on_one_is_raised_on_both(run_ranks):
+    one, other = run_ranks("plain_loop")
     assert one["own_values"] != other["own_values"]
-    assert one["values"] == other["values"]
     means = [(a + b) / 2 for a, b in zip(one["own_values"], other["own_values"], strict=True)]
     assert one["values"] == pytest.approx(means, rel=1e-12)
-    assert one["decision"] == other["decision"]
-    assert one["weights"] == other["weights"]
-    assert (one["said"], other["said"]) == ([one["decision"]["sentence"]], [])
+    assert all(one[name] == other[name] for name in ("values", "decision", "weights"))
+    assert (one["reported"], other["reported"]) == ([one["decision"]["sentence"]], [])
     assert "NotFiniteError" in one["error"]
     assert "Rank 0 could not measure" in other["error"]
-    assert "All ranks should be at the same measurement. Found them at [1, 0]" in one["astray"] == other["astray"]
+    assert "[1, 0]" in one["different_step"] == other["different_step"]
 
 
-def test_signals_that_take_a_step_can_be_asked_for_before_there_is_an_optimizer():
-    assert Adapter(signal="optimization_variance").signal == "optimization_variance"
+@pytest.mark.parametrize("leaves", [nullcontext(), pytest.raises(KeyError)], ids=["left", "raised"])
+def test_the_autocast_of_accelerate_is_removed_inside_the_block(leaves):
+    model = nn.Linear(2, 2)
+    own, wrapped = model.forward, lambda x: 2.0 * x
+    model._original_forward, model.forward = own, wrapped
+    with leaves, full_precision(model):
+        assert model.forward is own
+        if not isinstance(leaves, nullcontext):
+            raise KeyError
+    assert vars(model)["forward"] is wrapped
 
 
-def test_an_unknown_argument_is_said_of_the_class_one_wrote():
-    with pytest.raises(TypeError, match=r"HeldInStopping.__init__\(\) got an unexpected keyword argument 'monitor'"):
-        Adapter(monitor="val_loss")
+def test_a_model_that_accelerate_did_not_prepare_is_run_as_it_is():
+    model = nn.Linear(2, 2)
+    before = set(vars(model))
+    with full_precision(model):
+        assert set(vars(model)) == before
+
+
+def test_the_loss_of_a_model_is_identified_once_and_only_if_no_loss_is_given():
+    class Model(nn.Linear):
+        def forward(self, x, labels):
+            logits = super().forward(x)
+            return {"loss": cross_entropy(logits, labels), "logits": logits}
+
+    passes = []
+    model = Model(4, 4)
+    model.register_forward_hook(lambda *_: passes.append(1))
+    batches = [{"x": torch.randn(3, 4), "labels": torch.tensor([0, 3, 1])} for _ in range(5)]
+    given = OutputAdapter(sample_losses=lambda model, batch: model(**batch)["logits"].square().mean(1))
+    own = OutputAdapter()
+    for adapter in (given, own, own):
+        if adapter._stopper is None:
+            adapter.bind_model(model)
+        adapter.identify_loss(batches)
+    assert len(passes) == 1
+    assert own.measure_and_decide(batches)["heldin/gradient_disparity"] > 0.0
+    assert len(passes) == 1 + 5
+
+
+@pytest.mark.parametrize(
+    ("framework", "package", "extra"),
+    [
+        ("accelerate", "accelerate", "accelerate"),
+        ("fabric", "lightning.fabric", "lightning"),
+        ("ignite", "ignite", "ignite"),
+        ("keras", "keras", "keras"),
+        ("lightning", "lightning.pytorch", "lightning"),
+        ("skorch", "skorch", "skorch"),
+        ("transformers", "transformers", "huggingface"),
+    ],
+)
+def test_a_missing_framework_is_named_with_the_extra_to_install(framework, package, extra, monkeypatch):
+    monkeypatch.delitem(sys.modules, f"heldin.integrations.{framework}", raising=False)
+    monkeypatch.setitem(sys.modules, package, None)
+    if package == "ignite":
+        monkeypatch.setitem(sys.modules, "ignite.base", None)  # may have been imported before
+    with pytest.raises(MissingExtraError, match=rf"heldin\[{extra}\]"):
+        importlib.import_module(f"heldin.integrations.{framework}")

@@ -1,6 +1,8 @@
-"""Fabric: two lines in a loop of one's own."""
+"""Lightning Fabric: stopping in a loop of your own."""
 
 from __future__ import annotations
+
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,7 +18,7 @@ LOSS = nn.CrossEntropyLoss()
 
 
 class Loop:
-    """A training that can be saved and taken up again."""
+    """A training that can be saved and resumed."""
 
     def __init__(self, net, dataset, **options):
         self.fabric = Fabric(accelerator="cpu", **options)
@@ -26,7 +28,7 @@ class Loop:
         self.epoch = self.steps = 0
 
     def train(self, stopping=None, *, epochs=20, steps=None):
-        """Until it says stop; with a limit of steps, `stopping` is asked after each of them."""
+        """Train until the decision to stop. With a limit of steps, `stopping.step` is called after each of them."""
         while self.epoch < epochs:
             torch.manual_seed(self.epoch)
             for x, y in self.loader:
@@ -44,57 +46,71 @@ class Loop:
         return {"model": self.model, "optimizer": self.optimizer, "stopping": stopping, "epoch": self.epoch}
 
 
-def test_scripted_values_stop_where_the_table_says(scripted, mlp, mnist):
-    loop = Loop(mlp, mnist)
-    stopping = HeldInStopping(**scripted.arguments, loss_fn=LOSS).attach(loop.fabric, loop.model)
-    if scripted.counts_steps:
-        loop.train(stopping, steps=scripted.budget)
-    else:
-        loop.train(stopping, epochs=scripted.budget)
-    scripted.check(stopping, loop.steps if scripted.counts_steps else loop.epoch)
+@pytest.fixture
+def make_loop(make_mlp, mnist):
+    return lambda seed=1, **options: Loop(make_mlp(seed), mnist, **options)
+
+
+def attach(loop, **arguments):
+    return HeldInStopping(**{"loss_fn": LOSS} | arguments).attach(loop.fabric, loop.model, loop.optimizer)
+
+
+@pytest.fixture
+def train(make_loop):
+    def train(stopping=None, *, epochs=20, steps=None, **options):
+        loop = make_loop(**options)
+        if stopping is not None:
+            stopping.attach(loop.fabric, loop.model)
+        loop.train(stopping, epochs=epochs, steps=steps)
+        state = [loop.model.state_dict(), loop.optimizer.state_dict()]
+        return SimpleNamespace(epochs=loop.epoch, steps=loop.steps, state=state)
+
+    return train
+
+
+def test_scripted_values_stop_training_at_the_same_point(scripted, train):
+    stopping = HeldInStopping(**scripted.arguments, loss_fn=LOSS)
+    scripted.check(stopping, train(stopping, **scripted.limit))
 
 
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
-def test_training_with_and_without_it_is_the_same(precision, mlp, mnist, same, program):
-    loop = Loop(mlp, mnist, precision=precision)
-    stopping = HeldInStopping(loss_fn=LOSS, patience=2).attach(loop.fabric, loop.model)
-    loop.train(stopping)
-    assert stopping.decision.stop
-    plain = Loop(program("mnist_mlp").mlp(), mnist, precision=precision)
-    plain.train(epochs=loop.epoch)
-    assert same(loop.model.state_dict(), plain.model.state_dict())
-    assert same(loop.optimizer.state_dict(), plain.optimizer.state_dict())
+def test_measuring_does_not_change_training(precision, check_same_training):
+    check_same_training(HeldInStopping(loss_fn=LOSS, patience=2), precision=precision)
 
 
-def test_saved_and_taken_up_again_it_decides_the_same(mlp, mnist, program, tmp_path, same):
-    straight = Loop(mlp, mnist)
-    expected = HeldInStopping(loss_fn=LOSS, patience=2).attach(straight.fabric, straight.model)
-    straight.train(expected)
+def test_the_example_stops_early_with_four_added_lines(check_example):
+    check_example("fabric_digits", num_added=4, epochs=100)
+
+
+def test_a_saved_and_resumed_training_ends_the_same(make_loop, tmp_path, same_state):
+    whole = make_loop()
+    expected = attach(whole, patience=2)
+    whole.train(expected)
     assert expected.decision.epoch > 2
-    first = Loop(program("mnist_mlp").mlp(), mnist)
-    interrupted = HeldInStopping(loss_fn=LOSS, patience=2).attach(first.fabric, first.model)
+    first = make_loop()
+    interrupted = attach(first, patience=2)
     first.train(interrupted, epochs=2)
     first.fabric.save(tmp_path / "checkpoint.pt", first.state(interrupted))
-    second = Loop(program("mnist_mlp").mlp(seed=9), mnist)
-    resumed = HeldInStopping(loss_fn=LOSS, patience=2).attach(second.fabric, second.model)
-    left = second.fabric.load(tmp_path / "checkpoint.pt", state := second.state(resumed), weights_only=True)
-    assert left == {}
+    second = make_loop(seed=9)
+    resumed = attach(second, patience=2)
+    not_loaded = second.fabric.load(tmp_path / "checkpoint.pt", state := second.state(resumed), weights_only=True)
+    assert not_loaded == {}
     second.epoch = state["epoch"]
     for _ in range(second.epoch):
-        next(iter(second.loader))  # Fabric counts passes, and tells the sampler
+        next(iter(second.loader))  # Fabric sets the epoch of the sampler by counting passes
     second.train(resumed)
     assert resumed.stopper.history == expected.stopper.history
     assert resumed.decision == expected.decision
-    assert same(second.model.state_dict(), straight.model.state_dict())
-    patient = HeldInStopping(loss_fn=LOSS, patience=7).attach(second.fabric, second.model)
+    assert same_state(second.model.state_dict(), whole.model.state_dict())
+    patient = attach(second, patience=7)
     patient.load_state_dict(resumed.state_dict())
     assert not patient.decision.stop
     assert "2 of 7 times" in patient.sentence
 
 
-def test_values_reach_the_logger_and_the_sentence_is_printed_once(mlp, mnist, tmp_path, capsys):
-    loop = Loop(mlp, mnist, loggers=CSVLogger(tmp_path))
-    stopping = HeldInStopping(loss_fn=LOSS, patience=1, keep="lowest").attach(loop.fabric, loop.model, loop.optimizer)
+def test_values_are_logged_and_the_sentence_is_printed_once(make_loop, tmp_path, capsys):
+    loop = make_loop(loggers=CSVLogger(tmp_path))
+    stopping = attach(loop, patience=1, keep="lowest")
     loop.train(stopping)
     stopping.finish()
     loop.fabric.logger.save()
@@ -104,9 +120,9 @@ def test_values_reach_the_logger_and_the_sentence_is_printed_once(mlp, mnist, tm
     assert capsys.readouterr().out == stopping.sentence + "\n"
 
 
-def test_fixed_probes_are_the_same_each_time(mlp, mnist):
-    loop = Loop(mlp, mnist)
-    stopping = HeldInStopping(loss_fn=LOSS, probes="fixed").attach(loop.fabric, loop.model)
+def test_fixed_batches_are_the_same_each_time(make_loop):
+    loop = make_loop()
+    stopping = attach(loop, probes="fixed")
     stopping.step(loop.loader)
     next(iter(loop.loader))
     stopping.step(loop.loader)
@@ -114,17 +130,6 @@ def test_fixed_probes_are_the_same_each_time(mlp, mnist):
     assert one.values == other.values
 
 
-def test_a_loss_is_asked_for(mlp, mnist):
-    loop = Loop(mlp, mnist)
+def test_a_missing_loss_is_refused(make_loop):
     with pytest.raises(ArgumentError, match="Found neither"):
-        HeldInStopping().attach(loop.fabric, loop.model)
-
-
-def test_the_example_is_the_plain_script_and_a_few_lines(example, capsys):
-    plain, marked, num_added = example("fabric_digits")
-    assert num_added == 4
-    marked()
-    assert "stopped at epoch" in (printed := capsys.readouterr().out)
-    assert "trained for 100 epochs" not in printed
-    plain()
-    assert "trained for 100 epochs" in capsys.readouterr().out
+        attach(make_loop(), loss_fn=None)

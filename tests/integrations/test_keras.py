@@ -1,4 +1,4 @@
-"""Keras on torch: the callback stops `fit`, and leaves no trace on the training."""
+"""Keras on torch: the callback stops `fit`, and does not change the training."""
 
 from __future__ import annotations
 
@@ -6,26 +6,33 @@ import os
 import queue
 import subprocess
 import sys
+from collections import Counter
+from types import SimpleNamespace
 
 os.environ["KERAS_BACKEND"] = "torch"
 
 import keras
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from keras import layers
 from torch import nn
+from torch.func import functional_call
+from torch.nn import functional as F
 from torch.utils.data import DataLoader
 
 import heldin
-from heldin.errors import ArgumentError, HeldinError, LossError, MissingExtraError
-from heldin.integrations.keras import HeldInStopping
+from heldin.errors import ArgumentError, HeldinError, LossError
+from heldin.integrations.keras import HeldInStopping, ReservoirSampler, StatelessLosses, _check_loss
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy keyword")  # in Keras
-NUM_BATCHES = 10  # of an epoch
+NUM_BATCHES = 10  # per epoch
 
 
 @pytest.fixture
 def make(program):
-    """The function that makes the network of programs/keras_run.py."""
+    """A function that makes the network of programs/keras_run.py."""
     return program("keras_run").mlp
 
 
@@ -40,50 +47,56 @@ def fit(model, arrays, *callbacks, **options):
     return model.fit(*arrays, callbacks=[*callbacks], **options)
 
 
-def everything(model):
-    variables = [*model.variables, *model.optimizer.variables, *model.metrics_variables]
+def copies(variables):
     return [variable.value.detach().clone() for variable in variables]
+
+
+def all_state(model):
+    return copies([*model.variables, *model.optimizer.variables, *model.metrics_variables])
 
 
 def num_steps(model):
     return int(keras.ops.convert_to_tensor(model.optimizer.iterations))
 
 
-def values_of(stopping):
-    return [reading.values["gradient_disparity"] for reading in stopping.stopper.history]
+class Recorder(keras.callbacks.Callback):
+    """Records the weights after each epoch, and stops a plain training after so many steps."""
 
-
-class Steps(keras.callbacks.Callback):
-    """Ends a plain training after so many batches."""
-
-    def __init__(self, limit):
+    def __init__(self, steps=None):
         super().__init__()
-        self.limit = limit
+        self.steps, self.weights = steps, []
 
     def on_train_batch_end(self, batch, logs=None):
-        self.limit -= 1
-        self.model.stop_training = self.limit == 0
-
-
-class Epochs(keras.callbacks.Callback):
-    """The weights after each epoch, and how many batches went by."""
-
-    def __init__(self):
-        super().__init__()
-        self.states, self.num_batches = [], 0
-
-    def on_train_batch_end(self, batch, logs=None):
-        self.num_batches += 1
+        if num_steps(self.model) == self.steps:
+            self.model.stop_training = True
 
     def on_epoch_end(self, epoch, logs=None):
-        self.states.append([variable.value.detach().clone() for variable in self.model.variables])
+        self.weights.append(copies(self.model.variables))
 
 
-def test_scripted_values_stop_where_the_table_says(scripted, make, arrays):
-    stopping, model = HeldInStopping(**scripted.arguments), make()
-    epochs = -(-scripted.budget // NUM_BATCHES) if scripted.counts_steps else scripted.budget
-    history = fit(model, arrays, stopping, epochs=epochs)
-    scripted.check(stopping, num_steps(model) if scripted.counts_steps else len(history.epoch))
+@pytest.fixture
+def train(make, arrays):
+    def train(stopping=None, *, epochs=20, steps=None, optimizer=None, **options):
+        model = make(keras.optimizers.SGD(0.1, momentum=0.5, **optimizer or {}), **options)
+        recorder = Recorder(steps if stopping is None else None)
+        if steps is not None and stopping is not None:
+            epochs = -(-steps // NUM_BATCHES)
+        history = fit(model, arrays, *([] if stopping is None else [stopping]), recorder, epochs=epochs)
+        logs = {name: values for name, values in history.history.items() if not name.startswith("heldin/")}
+        return SimpleNamespace(
+            epochs=len(history.epoch),
+            steps=num_steps(model),
+            state=[all_state(model), logs],
+            weights=copies(model.variables),
+            epoch_weights=recorder.weights,
+        )
+
+    return train
+
+
+def test_scripted_values_stop_training_at_the_same_point(scripted, train):
+    stopping = HeldInStopping(**scripted.arguments)
+    scripted.check(stopping, train(stopping, **scripted.limit))
 
 
 @pytest.mark.parametrize(
@@ -97,32 +110,25 @@ def test_scripted_values_stop_where_the_table_says(scripted, make, arrays):
     ],
     ids=["plain", "fixed, regularized", "steps", "accumulated and clipped", "mixed precision"],
 )
-def test_training_with_and_without_it_is_the_same(arguments, options, make, arrays, same):
-    def made():
-        optimizer = keras.optimizers.SGD(0.1, momentum=0.5, **options.get("optimizer", {}))
-        return make(**{**options, "optimizer": optimizer})
-
-    stopping, counting, model = HeldInStopping(patience=2, **arguments), Epochs(), made()
-    history = fit(model, arrays, stopping, counting)
-    after = torch.rand(1)
-    assert stopping.decision.stop
-    assert len(history.epoch) < 20
-    other = made()
-    limit = [Steps(counting.num_batches)] if "every" in arguments else []
-    plain = fit(other, arrays, *limit, epochs=len(history.epoch))
-    assert same(everything(model), everything(other))
-    logged = {name: values for name, values in history.history.items() if not name.startswith("heldin/")}
-    assert same(logged, plain.history)
-    assert torch.equal(after, torch.rand(1))
+def test_measuring_does_not_change_training(arguments, options, check_same_training):
+    check_same_training(HeldInStopping(patience=2, **arguments), **options)
 
 
-def test_steps_are_counted_as_the_optimizer_takes_them(make, arrays):
+def test_training_ends_with_the_kept_weights(check_kept_weights):
+    check_kept_weights(HeldInStopping(keep="before_rise", patience=2))
+
+
+def test_the_example_stops_early_with_four_added_lines(check_example):
+    check_example("keras_digits", num_added=4, epochs=40)
+
+
+def test_the_steps_of_the_optimizer_are_counted(make, arrays):
     stopping = HeldInStopping(every=2)
     fit(make(keras.optimizers.SGD(0.1, gradient_accumulation_steps=3)), arrays, stopping, epochs=2)  # 20 batches
     assert [reading.epoch for reading in stopping.stopper.history] == [1, 3, 5]
 
 
-def test_a_callback_that_is_no_list_is_run_in_step_with_training(make, arrays):
+def test_a_single_callback_measures_in_step_with_training(make, arrays, values_of):
     results = []
     for callbacks in (lambda stopping: [stopping], lambda stopping: stopping):
         stopping = HeldInStopping(every=3, batches=3)
@@ -133,19 +139,19 @@ def test_a_callback_that_is_no_list_is_run_in_step_with_training(make, arrays):
     assert len(results[0]) == 6
 
 
-def test_data_given_is_drawn_from_as_everywhere(make, arrays, mnist, same):
+def test_batches_are_drawn_from_given_data(make, arrays, mnist, same_state):
     loader = DataLoader(mnist, batch_size=30, shuffle=True)
     models, stopping = [make(), make()], HeldInStopping(signal=["gradient_disparity", "label_wave"], data=loader)
     for model, callbacks in zip(models, ([stopping], []), strict=True):
         torch.manual_seed(5)
         model.fit(loader, epochs=3, shuffle=False, verbose=0, callbacks=callbacks)
-    assert same(everything(models[0]), everything(models[1]))
+    assert same_state(all_state(models[0]), all_state(models[1]))
     assert stopping.stopper.history[-1].values["label_wave"] > 0
     with pytest.raises(ArgumentError, match="Pass a DataLoader"):
         HeldInStopping(signal="label_wave")
 
 
-def test_the_batches_measured_on_are_of_the_whole_epoch_and_chosen_by_seed(make, arrays):
+def test_the_measured_batches_are_sampled_from_the_whole_epoch_by_seed(make, arrays):
     def losses(model, batch):
         seen.put(batch[0].sum().item())
         return nn.functional.nll_loss(torch.log(model(batch[0])), batch[1].long(), reduction="none")
@@ -153,7 +159,7 @@ def test_the_batches_measured_on_are_of_the_whole_epoch_and_chosen_by_seed(make,
     sums = {float(arrays[0][i : i + 30].sum()): i // 30 for i in range(0, 300, 30)}
     places = []
     for seed in (0, 0, 1):
-        seen = queue.SimpleQueue()  # a list would be put back
+        seen = queue.SimpleQueue()  # the contents of a list would be restored
         fit(make(), arrays, HeldInStopping(sample_losses=losses, seed=seed), epochs=4, shuffle=False)
         values = [seen.get() for _ in range(seen.qsize())]
         places.append([min(sums, key=lambda total: abs(total - value)) for value in values])
@@ -163,10 +169,10 @@ def test_the_batches_measured_on_are_of_the_whole_epoch_and_chosen_by_seed(make,
     assert all(len({*places[0][i : i + 5]}) == 5 for i in range(0, 20, 5))
 
 
-def test_fixed_batches_are_those_of_the_first_measurement(make, arrays):
+def test_fixed_batches_are_those_of_the_first_measurement(make, arrays, values_of):
     stopping = HeldInStopping(probes="fixed")
     model = make(keras.optimizers.SGD(1e-12))
-    model.layers[1].trainable = False  # BatchNormalization would go on
+    model.layers[1].trainable = False  # BatchNormalization would change
     fit(model, arrays, stopping, epochs=3)
     assert len(stopping.state_dict()["passed"]) == 5
     again = HeldInStopping(probes="fixed")
@@ -178,7 +184,7 @@ def test_fixed_batches_are_those_of_the_first_measurement(make, arrays):
     assert again.state_dict()["passed"][0] is stopping.state_dict()["passed"][0]
 
 
-def test_single_samples_have_their_true_gradients(arrays, mnist):
+def test_values_equal_those_of_the_same_model_in_torch(arrays, mnist):
     keras.utils.set_random_seed(0)
     model = keras.Sequential([keras.Input((784,)), keras.layers.Dense(10)])
     model.compile(keras.optimizers.SGD(0.0), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
@@ -197,7 +203,7 @@ def square(y_true, y_pred):
     return keras.ops.sum(keras.ops.square(keras.ops.one_hot(y_true, 10) - y_pred), axis=-1)
 
 
-def test_the_compiled_loss_is_the_loss_one_would_give(make, arrays):
+def test_the_compiled_loss_gives_the_same_values_as_a_given_loss(make, arrays, values_of):
     def log_loss(model, batch):
         return nn.functional.nll_loss(torch.log(model(batch[0], training=True)), batch[1].long(), reduction="none")
 
@@ -209,8 +215,8 @@ def test_the_compiled_loss_is_the_loss_one_would_give(make, arrays):
 
     named = ["crossentropy", "sparse_categorical_crossentropy", keras.losses.SparseCategoricalCrossentropy()]
     cases = [(named, log_loss, {}), ([square], squared, {}), (named[:1], weighted, {"class_weight": {0: 3.0, 1: 0.5}})]
-    for losses, given, options in cases:
-        expected = HeldInStopping(sample_losses=given)
+    for losses, sample_losses, options in cases:
+        expected = HeldInStopping(sample_losses=sample_losses)
         fit(make(loss=losses[0]), arrays, expected, epochs=2, **options)
         for loss in losses:
             stopping = HeldInStopping()
@@ -218,7 +224,7 @@ def test_the_compiled_loss_is_the_loss_one_would_give(make, arrays):
             assert values_of(stopping) == pytest.approx(values_of(expected), rel=1e-3)
 
 
-def test_a_loss_that_is_not_the_compiled_one_is_refused_and_a_loss_given_helps(arrays, mnist):
+def test_a_loss_that_is_not_the_compiled_one_is_refused_unless_a_loss_is_given(arrays, mnist, values_of):
     class Penalised(keras.Model):
         def __init__(self):
             super().__init__()
@@ -245,21 +251,21 @@ def test_a_loss_that_is_not_the_compiled_one_is_refused_and_a_loss_given_helps(a
 
 
 @pytest.mark.parametrize("every", [None, 5])
-def test_values_are_in_the_logs_and_so_in_the_history(every, make, arrays):
-    class Seen(keras.callbacks.Callback):
+def test_values_are_in_the_logs_and_the_history(every, make, arrays, values_of):
+    class LogRecorder(keras.callbacks.Callback):
         def on_train_batch_end(self, batch, logs=None):
             batches.append(logs.get("heldin/gradient_disparity"))
 
     batches = []
     stopping = HeldInStopping(every=every, patience=100)
-    history = fit(make(), arrays, stopping, Seen(), epochs=3)
+    history = fit(make(), arrays, stopping, LogRecorder(), epochs=3)
     values = values_of(stopping)
     assert history.history["heldin/gradient_disparity"] == (values if every is None else values[1::2])
     if every is not None:
         assert batches == [batch for i in range(0, 6, 2) for batch in [None] * 4 + [values[i]] * 5 + [values[i + 1]]]
 
 
-def test_a_checkpoint_can_be_chosen_by_the_signal(make, arrays, tmp_path):
+def test_a_checkpoint_can_monitor_the_signal(make, arrays, tmp_path, values_of):
     best = keras.callbacks.ModelCheckpoint(
         tmp_path / "best.keras", "heldin/gradient_disparity", mode="min", save_best_only=True
     )
@@ -269,46 +275,36 @@ def test_a_checkpoint_can_be_chosen_by_the_signal(make, arrays, tmp_path):
 
 
 @pytest.mark.parametrize("verbose", [0, 2])
-def test_the_sentence_is_printed_once_unless_fit_is_silent(verbose, make, arrays, capsys):
+def test_the_sentence_is_printed_once_unless_fit_is_not_verbose(verbose, make, arrays, capsys):
     stopping = HeldInStopping(patience=1)
     fit(make(), arrays, stopping, verbose=verbose)
     assert capsys.readouterr().out.count(stopping.sentence) == bool(verbose)
 
 
-@pytest.mark.parametrize("epochs", [3, 20], ids=["budget ends", "stopped"])
-def test_training_ends_with_the_weights_asked_for(epochs, make, arrays, same):
-    states, stopping, model = Epochs(), HeldInStopping(keep="before_rise", patience=2), make()
-    fit(model, arrays, stopping, states, epochs=epochs)
-    assert same([variable.value.detach() for variable in model.variables], states.states[stopping.decision.before])
-    assert stopping.decision.stop == (epochs == 20)
-
-
-def test_killed_and_resumed_it_decides_the_same(program, run_program, tmp_path):
-    run, (straight, broken) = program("keras_run"), (tmp_path / "straight", tmp_path / "broken")
-    stopping = HeldInStopping(patience=2)
-    expected = run.outcome(stopping, run.trained(straight, stopping))
+def test_a_killed_and_resumed_training_ends_the_same(program, kill_program, tmp_path):
+    run, folder = program("keras_run"), tmp_path / "killed"
+    stopping, resumed = HeldInStopping(patience=2), HeldInStopping(patience=2)
+    expected = run.summary_of(stopping, run.train(tmp_path / "whole", stopping))
     assert expected["decision"]["stop"]
     assert expected["decision"]["epoch"] > 3
-    printed, code = run_program("keras_run", broken, 3)
-    assert code == -9, printed
-    resumed = HeldInStopping(patience=2)
-    assert run.outcome(resumed, run.trained(broken, resumed)) == expected
+    kill_program("keras_run", folder, 3)
+    assert run.summary_of(resumed, run.train(folder, resumed)) == expected
 
 
-def test_patience_raised_on_resuming_holds_and_the_same_patience_stops_at_once(program, tmp_path, same):
+def test_a_resumed_training_stops_at_once_unless_patience_is_raised(program, tmp_path, values_of):
     run = program("keras_run")
     first, again, patient = HeldInStopping(patience=1), HeldInStopping(patience=1), HeldInStopping(patience=3)
-    model = run.trained(tmp_path, first)
-    stopped = run.trained(tmp_path, again)
+    model = run.train(tmp_path, first)
+    stopped = run.train(tmp_path, again)
     assert again.decision == first.decision
     assert num_steps(stopped) == num_steps(model)
-    longer = run.trained(tmp_path, patient)
+    longer = run.train(tmp_path, patient)
     assert values_of(patient)[: len(values_of(first))] == values_of(first)
     assert num_steps(longer) > num_steps(model)
     assert patient.decision.epoch == num_steps(longer) // NUM_BATCHES - 1
 
 
-def test_weights_carry_the_state_and_are_read_with_and_without_it(make, arrays, tmp_path):
+def test_the_state_is_saved_with_the_weights_and_is_optional(make, arrays, tmp_path, values_of):
     stopping, model = HeldInStopping(), make()
     fit(model, arrays, stopping, epochs=2)
     model.save_weights(tmp_path / "with.weights.h5")
@@ -328,7 +324,7 @@ def test_weights_carry_the_state_and_are_read_with_and_without_it(make, arrays, 
     assert not hasattr(keras.saving.load_model(tmp_path / "model.keras"), "heldin")
 
 
-def test_fit_begins_anew_unless_it_goes_on_from_an_epoch(make, arrays):
+def test_fit_starts_again_unless_it_has_an_initial_epoch(make, arrays):
     stopping, model = HeldInStopping(patience=9), make()
     fit(model, arrays, stopping, epochs=2)
     fit(model, arrays, stopping, epochs=3, initial_epoch=2)
@@ -337,53 +333,203 @@ def test_fit_begins_anew_unless_it_goes_on_from_an_epoch(make, arrays):
     assert [reading.epoch for reading in stopping.stopper.history] == [0]
 
 
-def test_a_training_that_broke_off_leaves_nothing_behind(make, arrays):
-    class Broken(keras.callbacks.Callback):
+def test_an_interrupted_training_leaves_the_model_usable(make, arrays, values_of):
+    class Interrupts(keras.callbacks.Callback):
         def on_train_batch_end(self, batch, logs=None):
             raise OSError
 
     model = make()
     for _ in range(2):
         with pytest.raises(OSError):  # noqa: PT011
-            fit(model, arrays, HeldInStopping(), Broken())
+            fit(model, arrays, HeldInStopping(), Interrupts())
     stopping = HeldInStopping()
     fit(model, arrays, stopping, epochs=1)
     assert len(values_of(stopping)) == 1
     assert type(model.train_function).__name__ == "function"
 
 
-def test_the_example_is_the_plain_script_and_a_few_lines(example, capsys):
-    plain, marked, num_added = example("keras_digits")
-    assert num_added == 4
-    marked()
-    assert "gradient disparity rose for the 5th time" in (printed := capsys.readouterr().out)
-    assert "trained for 40 epochs" not in printed
-    plain()
-    assert "trained for 40 epochs" in capsys.readouterr().out
-
-
-def test_without_keras_it_says_what_to_install(monkeypatch):
-    monkeypatch.delitem(sys.modules, "heldin.integrations.keras", raising=False)
-    monkeypatch.setitem(sys.modules, "keras", None)
-    with pytest.raises(MissingExtraError, match=r"heldin\[keras\]"):
-        import heldin.integrations.keras  # noqa: F401
-
-
-def test_a_signal_that_takes_steps_is_refused_at_once():
-    with pytest.raises(ArgumentError, match="optimizers of its own. Found `signal = 'optimization_variance'`"):
+def test_a_signal_that_takes_optimizer_steps_is_refused():
+    with pytest.raises(ArgumentError, match="its own optimizers. Found `signal = 'optimization_variance'`"):
         HeldInStopping(signal="optimization_variance")
 
 
-def test_another_backend_is_refused_with_the_remedy(monkeypatch):
+def test_another_backend_is_refused_with_a_remedy(monkeypatch):
     monkeypatch.delitem(sys.modules, "heldin.integrations.keras", raising=False)
-    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")  # none but torch is installed
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")  # only torch is installed
     with pytest.raises(HeldinError, match=r"'jax'. Set it before Keras is imported: .*KERAS_BACKEND"):
         import heldin.integrations.keras  # noqa: F401
 
 
-def test_a_backend_that_is_not_installed_is_named_with_the_remedy():
+def test_a_backend_that_is_not_installed_is_named_with_a_remedy():
     command = [sys.executable, "-c", "import heldin.integrations.keras"]
     environment = {**os.environ, "KERAS_BACKEND": "tensorflow"}
-    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stderr
-    assert "MissingExtraError" in said
-    assert 'asks for tensorflow. Set it before Keras is imported: os.environ["KERAS_BACKEND"] = "torch"' in said
+    printed = subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stderr
+    assert "MissingExtraError" in printed
+    assert 'needs tensorflow. Set it before Keras is imported: os.environ["KERAS_BACKEND"] = "torch"' in printed
+
+
+def sample(num, batches, seed=0, num_measurements=0):
+    sampler = ReservoirSampler(num, seed)
+    sampler.restart(num_measurements)
+    for batch in batches:
+        sampler.add(batch)
+    return [*sampler.batches]
+
+
+def test_the_sampler_keeps_all_batches_if_there_are_few():
+    assert sample(3, []) == []
+    assert sample(3, "ab") == ["a", "b"]
+    assert sample(3, "abc") == ["a", "b", "c"]
+
+
+def test_the_sampler_keeps_every_batch_with_equal_probability():
+    times = Counter(batch for seed in range(600) for batch in sample(3, range(10), seed))
+    assert set(times) == set(range(10))
+    assert all(135 <= num <= 225 for num in times.values())  # expected 180, standard deviation 11
+
+
+def test_the_sample_depends_on_seed_and_measurement():
+    choices = {(seed, num): sample(3, range(50), seed, num) for seed in (0, 1) for num in (0, 1)}
+    assert len(set(map(tuple, choices.values()))) == 4
+    assert sample(3, range(50), 1, 1) == choices[1, 1]
+
+
+def test_earlier_batches_stay_until_there_are_enough_new_ones():
+    sampler = ReservoirSampler(3, seed=0)
+    for batch in "abcd":
+        sampler.add(batch)
+    before = [*sampler.batches]
+    sampler.restart(1)
+    assert [*sampler.batches] == before
+    sampler.add("e")
+    assert [*sampler.batches] == [*before[1:], "e"]
+    for batch in "fg":
+        sampler.add(batch)
+    assert [*sampler.batches] == ["e", "f", "g"]
+
+
+@settings(max_examples=25)
+@given(st.integers(1, 6), st.integers(0, 20), st.integers(0, 20), st.integers(0, 99))
+def test_the_sampler_keeps_the_right_number_of_new_and_earlier_batches(num, num_old, num_new, seed):
+    sampler = ReservoirSampler(num, seed)
+    for batch in range(num_old):
+        sampler.add(batch)
+    sampler.restart(1)
+    for batch in range(100, 100 + num_new):
+        sampler.add(batch)
+    found = [*sampler.batches]
+    assert len(found) == len(set(found)) == min(num, num_old + num_new)
+    assert sum(batch >= 100 for batch in found) == min(num, num_new)
+
+
+X = torch.randn(6, 4, generator=torch.Generator().manual_seed(1))
+Y = torch.tensor([0, 1, 2, 0, 1, 2])
+ONE_HOT = F.one_hot(Y, 3).float()
+LOGITS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+
+def small_model(loss, *hidden, units=3, activation=None, regularizer=None, kind=keras.Sequential):
+    keras.utils.set_random_seed(0)
+    last = layers.Dense(units, activation=activation, kernel_regularizer=regularizer)
+    made = kind([keras.Input((4,)), *hidden, last])
+    made.compile("sgd", loss)
+    return made.eval()
+
+
+def squared(y_true, y_pred):
+    return keras.ops.sum(keras.ops.square(y_true - y_pred), axis=-1)
+
+
+LOSSES = {
+    "loss object": (LOGITS, {}, Y, lambda out: F.cross_entropy(out, Y, reduction="none")),
+    "name": ("mse", {}, ONE_HOT, lambda out: (out - ONE_HOT).square().mean(1)),
+    "function": (squared, {}, ONE_HOT, lambda out: (out - ONE_HOT).square().sum(1)),
+    "crossentropy, sparse": ("crossentropy", {"activation": "softmax"}, Y, lambda out: -out[range(6), Y].log()),
+    "crossentropy, a column": ("CE", {"activation": "softmax"}, Y[:, None], lambda out: -out[range(6), Y].log()),
+    "crossentropy, one-hot": ("ce", {"activation": "softmax"}, ONE_HOT, lambda out: -out[range(6), Y].log()),
+    "crossentropy, binary": (
+        "crossentropy",
+        {"activation": "sigmoid", "units": 1},
+        ONE_HOT[:, :1],
+        lambda out: F.binary_cross_entropy(out, ONE_HOT[:, :1], reduction="none")[:, 0],
+    ),
+}
+
+
+@pytest.mark.parametrize(("loss", "options", "targets", "expected"), LOSSES.values(), ids=LOSSES)
+def test_the_compiled_loss_is_computed_per_sample(loss, options, targets, expected):
+    made = small_model(loss, **options)
+    found = StatelessLosses()(made, (X, targets))
+    torch.testing.assert_close(found, expected(made(X)), rtol=1e-5, atol=1e-6)
+    _check_loss(made, (X, targets))
+
+
+def test_sample_weights_and_regularizers_are_part_of_each_loss():
+    made, weights = small_model(LOGITS, regularizer=keras.regularizers.L2(0.5)), torch.arange(6.0)
+    penalty = 0.5 * made.trainable_variables[0].value.square().sum()
+    expected = weights * F.cross_entropy(made(X), Y, reduction="none") + penalty
+    torch.testing.assert_close(StatelessLosses()(made, (X, Y, weights)), expected)
+    _check_loss(made, (X, Y, weights))
+
+
+def test_the_compiled_loss_keeps_its_reduction():
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="sum")
+    made = small_model(loss)
+    assert StatelessLosses()(made, (X, Y)).shape == (6,)
+    _check_loss(made, (X, Y))
+    assert (loss.reduction, made.loss.reduction) == ("sum", "sum")
+
+
+def test_an_overridden_compute_loss_is_refused_with_both_values():
+    class Penalised(keras.Sequential):
+        def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, **kwargs):
+            return 0.0 * super().compute_loss(x, y, y_pred, sample_weight) + 7.5
+
+    made = small_model(LOGITS, kind=Penalised)
+    mean = float(StatelessLosses()(made, (X, Y)).mean().detach())
+    with pytest.raises(LossError, match=rf"Found 7\.5 instead of {mean:.6g}: compute_loss was .*sample_losses=f"):
+        _check_loss(made, (X, Y))
+
+
+def test_several_outputs_are_refused():
+    inputs = keras.Input((4,))
+    both = keras.Model(inputs, [layers.Dense(3)(inputs), layers.Dense(3)(inputs)])
+    both.compile("sgd", [LOGITS, LOGITS])
+    with pytest.raises(LossError, match="one output and one target. Found more of them.*sample_losses=f"):
+        StatelessLosses()(both, (X, [Y, Y]))
+
+
+def test_updates_of_layer_variables_are_discarded():
+    made = small_model(LOGITS, layers.BatchNormalization()).train()
+    before = copies(made.non_trainable_variables)
+    found = StatelessLosses()(made, (X, Y))
+    assert found.shape == (6,)
+    assert len(before) == 2  # the moving mean and variance
+    assert all(map(torch.equal, copies(made.non_trainable_variables), before))
+    made(X, training=True)
+    assert not any(map(torch.equal, copies(made.non_trainable_variables), before))  # as in training
+
+
+def test_losses_use_the_weights_of_a_functional_call():
+    class Losses(nn.Module):
+        def __init__(self, made):
+            super().__init__()
+            self.made = made
+
+        def forward(self, batch):
+            return StatelessLosses()(self.made, batch)
+
+    made = small_model(LOGITS)
+    losses = Losses(made)
+    doubled = {name: 2.0 * value.detach() for name, value in losses.named_parameters()}
+    found = functional_call(losses, doubled, ((X, Y),))
+    torch.testing.assert_close(found, F.cross_entropy(2.0 * made(X), Y, reduction="none"))
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_layers_run_in_the_mode_of_the_model(training):
+    made = small_model(LOGITS, layers.BatchNormalization()).train(training)
+    found = StatelessLosses(nn.CrossEntropyLoss())(made, (X, Y))
+    expected = F.cross_entropy(made(X, training=training), Y, reduction="none")
+    torch.testing.assert_close(found, expected)
+    assert not torch.allclose(found, F.cross_entropy(made(X, training=not training), Y, reduction="none"))

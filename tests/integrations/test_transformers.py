@@ -1,21 +1,34 @@
-"""Hugging Face's Trainer: the callback stops it, and leaves no trace on the training."""
+"""Hugging Face's Trainer: the callback stops it, and does not change the training."""
 
 from __future__ import annotations
 
 import json
 import shutil
-import sys
+from types import SimpleNamespace
 
 import peft
 import pytest
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
-from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainerCallback
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    BertForSequenceClassification,
+    BertForTokenClassification,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    T5Config,
+    T5ForConditionalGeneration,
+    Trainer,
+    TrainerCallback,
+)
 
 import heldin
-from heldin.errors import ArgumentError, HeldinWarning, LossError, MissingExtraError
-from heldin.integrations._huggingface import OutputLosses
+from heldin.errors import ArgumentError, HeldinWarning, LossError
+from heldin.integrations._loss_capture import OutputLosses
 from heldin.integrations.transformers import HeldInStopping
 
 TINY = {"vocab_size": 20, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
@@ -27,41 +40,80 @@ def run(program):
 
 
 @pytest.fixture
-def digits(run, mlp):
-    return run.Digits(mlp)
+def data(run, mnist):
+    return run.DictDataset(mnist)
 
 
 @pytest.fixture
-def data(run, mnist):
-    return run.Named(mnist)
+def make_trainer(run, mlp, data, tmp_path):
+    def make(model=None, dataset=None, **options):
+        return run.make_trainer(tmp_path, model or run.Digits(mlp), dataset or data, **options)
+
+    return make
 
 
-class Epochs(TrainerCallback):
-    """The weights after each epoch."""
-
+class EpochWeights(TrainerCallback):
     def __init__(self):
-        self.states = []
+        self.weights = []
 
     def on_epoch_end(self, args, state, control, model, **kwargs):
-        self.states.append({name: value.clone() for name, value in model.state_dict().items()})
+        self.weights.append({name: value.clone() for name, value in model.state_dict().items()})
 
 
-class Reporter(TrainerCallback):
-    """As those of TensorBoard, W&B and MLflow: hears what is logged."""
+class StopAfter(TrainerCallback):
+    """Stops a plain training and keeps its learning rate schedule."""
+
+    def __init__(self, epochs, steps):
+        self.epochs, self.steps = epochs, steps
+
+    def on_step_end(self, args, state, control, **kwargs):
+        control.should_training_stop = state.global_step == self.steps
+        return control
+
+    def on_epoch_end(self, args, state, control, **kwargs):
+        control.should_training_stop = control.should_training_stop or round(state.epoch) >= self.epochs
+        return control
+
+
+class LogRecorder(TrainerCallback):
+    """Records logs, as the callbacks of TensorBoard, W&B and MLflow do."""
 
     def __init__(self):
-        self.heard = []
+        self.logs = []
 
     def on_log(self, args, state, control, logs, **kwargs):
-        self.heard.append((state.global_step, logs))
+        self.logs.append((state.global_step, logs))
 
 
-def test_scripted_values_stop_where_the_table_says(scripted, run, digits, data, tmp_path):
-    limit = {"max_steps" if scripted.counts_steps else "num_train_epochs": scripted.budget}
-    trainer = run.a_trainer(tmp_path, digits, data, **limit)
-    stopping = HeldInStopping(**scripted.arguments).attach(trainer)
-    trainer.train()
-    scripted.check(stopping, trainer.state.global_step if scripted.counts_steps else trainer.state.epoch)
+@pytest.fixture
+def train(run, make_mlp, data, tmp_path):
+    def train(stopping=None, *, epochs=20, steps=None, **options):
+        recorder = EpochWeights()
+        if stopping is None:
+            callbacks = [recorder, StopAfter(epochs, steps)]
+        else:
+            callbacks = [recorder]
+            options |= {"num_train_epochs": epochs} if steps is None else {"max_steps": steps}
+        trainer = run.make_trainer(tmp_path, run.Digits(make_mlp()), data, callbacks=callbacks, **options)
+        if stopping is not None:
+            stopping.attach(trainer)
+        trainer.train()
+        weights = trainer.model.state_dict()
+        logs = [row for row in trainer.state.log_history if not any(name.startswith("heldin/") for name in row)]
+        return SimpleNamespace(
+            epochs=trainer.state.epoch,
+            steps=trainer.state.global_step,
+            state=[weights, trainer.optimizer.state_dict(), logs[:-1]],  # the last row has the duration
+            weights=weights,
+            epoch_weights=recorder.weights,
+        )
+
+    return train
+
+
+def test_scripted_values_stop_training_at_the_same_point(scripted, train):
+    stopping = HeldInStopping(**scripted.arguments)
+    scripted.check(stopping, train(stopping, **scripted.limit))
 
 
 @pytest.mark.parametrize(
@@ -74,39 +126,117 @@ def test_scripted_values_stop_where_the_table_says(scripted, run, digits, data, 
         ({}, {"bf16": True, "optim": "adamw_torch", "learning_rate": 0.01}),
         ({}, {"torch_compile": True, "torch_compile_backend": "eager"}),
     ],
-    ids=["plain", "fixed, per-sample gradients", "steps", "accumulated and clipped", "mixed precision", "compiled"],
+    ids=["plain", "fixed, three signals", "steps", "accumulated and clipped", "mixed precision", "compiled"],
 )
-def test_training_with_and_without_it_is_the_same(arguments, options, run, digits, data, same, program, tmp_path):
-    trainer = run.a_trainer(tmp_path, digits, data, **options)
-    stopping = HeldInStopping(patience=2, **arguments).attach(trainer)
-    trainer.train()
-    after = torch.rand(1)
-    assert stopping.decision.stop
-    assert trainer.state.epoch < 20
-    other = run.Digits(program("mnist_mlp").mlp())
-    plain = run.a_trainer(tmp_path, other, data, **options, callbacks=[Stop(trainer.state.global_step)])
-    plain.train()
-    assert plain.state.global_step == trainer.state.global_step
-    assert same(digits.state_dict(), other.state_dict())
-    assert same(trainer.optimizer.state_dict(), plain.optimizer.state_dict())
-    logs = [row for row in trainer.state.log_history if not any(name.startswith("heldin/") for name in row)]
-    assert logs[:-1] == plain.state.log_history[:-1]  # the last has the time it took
-    assert torch.equal(after, torch.rand(1))
+def test_measuring_does_not_change_training(arguments, options, check_same_training):
+    check_same_training(HeldInStopping(patience=2, **arguments), **options)
 
 
-class Stop(TrainerCallback):
-    def __init__(self, step):
-        self.step = step
-
-    def on_step_end(self, args, state, control, **kwargs):
-        control.should_training_stop = state.global_step >= self.step
-        return control
+def test_training_ends_with_the_kept_weights(check_kept_weights):
+    check_kept_weights(HeldInStopping(keep="before_rise", patience=2))
 
 
-def test_mixed_precision_is_measured_in_full_precision(run, data, program, tmp_path):
+def test_two_ranks_agree(check_ranks_agree):
+    result = check_ranks_agree("transformers_run")
+    assert result["logged"] == result["values"]
+
+
+def test_the_example_stops_early_with_two_added_lines(check_example):
+    check_example("transformers_digits", num_added=2, epochs=40)
+
+
+MODELS = {
+    "GPT-2": lambda: GPT2LMHeadModel(GPT2Config(vocab_size=20, n_positions=16, n_embd=16, n_layer=1, n_head=2)),
+    "Llama": lambda: LlamaForCausalLM(LlamaConfig(**TINY)),
+    "masked": lambda: BertForMaskedLM(BertConfig(**TINY)),
+    "tokens": lambda: BertForTokenClassification(BertConfig(**TINY, num_labels=20)),
+    "sequence to sequence": lambda: T5ForConditionalGeneration(
+        T5Config(vocab_size=20, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2, decoder_start_token_id=0)
+    ),
+    "classes": lambda: BertForSequenceClassification(BertConfig(**TINY, num_labels=3)),
+    "regression": lambda: BertForSequenceClassification(BertConfig(**TINY, num_labels=1)),
+    "several labels": lambda: BertForSequenceClassification(BertConfig(**TINY, num_labels=3)),
+}
+LABELS = {  # by default the labels are the tokens
+    "classes": lambda: torch.randint(3, (6,)),
+    "regression": lambda: torch.randn(6),
+    "several labels": lambda: torch.randint(2, (6, 3)).float(),
+}
+
+
+def split_into_samples(batch):
+    return [{name: value[i : i + 1] for name, value in batch.items()} for i in range(6)]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_loss_of_a_sample_is_the_models_loss_for_it_alone(name, padded_texts):
+    model = MODELS[name]().eval()  # without dropout, which would give other outputs each time
+    batch = padded_texts(6, 9)
+    if name in LABELS:
+        batch["labels"] = LABELS[name]()
+    losses = OutputLosses()
+    losses.identify(model, batch)
+    alone = [model(**sample).loss for sample in split_into_samples(batch)]
+    torch.testing.assert_close(losses(model, batch), torch.stack(alone), rtol=1e-5, atol=1e-8)
+
+
+def test_labels_are_smoothed_as_by_the_trainer(make_trainer, padded_texts):
+    model, batch = MODELS["Llama"](), padded_texts(6, 9)
+    trainer = make_trainer(model.eval(), label_smoothing_factor=0.2)
+    losses = OutputLosses(label_smoothing=0.2)
+    losses.identify(model, batch)
+    expected = torch.stack([trainer.compute_loss(model, sample) for sample in split_into_samples(batch)])
+    assert torch.allclose(losses(model, batch), expected, rtol=1e-5)
+
+
+def test_the_models_own_loss_gives_the_same_values_as_a_given_loss(run, make_trainer, make_mlp, values_of):
+    def losses(model, batch):
+        return cross_entropy(model(**batch)["logits"], batch["labels"], reduction="none")
+
+    class OptionalLoss(run.Digits):
+        def forward(self, x, labels=None):
+            return super().forward(x, labels) if labels is not None else {"logits": self.net(x)}
+
+    values = []
+    for arguments in ({}, {"loss_fn": nn.CrossEntropyLoss()}, {"sample_losses": losses}):
+        trainer = make_trainer(OptionalLoss(make_mlp()), num_train_epochs=2)
+        stopping = HeldInStopping(**arguments).attach(trainer)
+        trainer.train()
+        values.append(values_of(stopping))
+    assert values[0] == values[1] == values[2]
+    assert len(values[0]) == 2
+
+
+def test_a_loss_with_a_penalty_is_refused_before_training(run, mlp, make_trainer):
+    class Penalised(run.Digits):
+        def forward(self, x, labels=None):
+            found = super().forward(x, labels)
+            return {**found, "loss": found["loss"] + 0.01 * sum(p.square().sum() for p in self.parameters())}
+
+    trainer = make_trainer(Penalised(mlp))
+    HeldInStopping().attach(trainer)
+    with pytest.raises(LossError, match="sample_losses=f"):
+        trainer.train()
+    assert trainer.state.global_step == 0
+
+
+def test_a_compute_loss_func_is_refused(make_trainer):
+    trainer = make_trainer()
+    trainer.compute_loss_func = lambda outputs, labels, num_items_in_batch: cross_entropy(outputs["logits"], labels)
+    HeldInStopping().attach(trainer)
+    with pytest.raises(ArgumentError, match="compute_loss_func"):
+        trainer.train()
+
+
+def test_two_losses_are_refused():
+    with pytest.raises(ArgumentError, match="Found both"):
+        HeldInStopping(loss_fn=nn.CrossEntropyLoss(), sample_losses=lambda model, batch: batch)
+
+
+def test_mixed_precision_is_measured_in_full_precision(run, make_trainer, make_mlp):
     histories = []
     for bf16 in (False, True):
-        trainer = run.a_trainer(tmp_path, run.Digits(program("mnist_mlp").mlp()), data, bf16=bf16, max_steps=1)
+        trainer = make_trainer(run.Digits(make_mlp()), bf16=bf16, max_steps=1)
         stopping = HeldInStopping(every=1).attach(trainer)
         trainer.args.learning_rate = 0.0
         trainer.train()
@@ -115,215 +245,134 @@ def test_mixed_precision_is_measured_in_full_precision(run, data, program, tmp_p
 
 
 @pytest.mark.parametrize("signal", ["gradient_disparity", "gsnr"])
-@pytest.mark.filterwarnings("ignore:Gradients of single samples are taken one")  # transformers look at values
-def test_a_language_model_with_adapters_is_probed_in_its_adapters_alone(signal, run, tmp_path, same, padded):
-    texts = [{name: value[0] for name, value in padded(1, 9).items()} for _ in range(40)]
+@pytest.mark.filterwarnings("ignore:Gradients of single samples are taken one")  # transformers branch on values
+def test_only_the_adapters_of_a_lora_model_are_probed(signal, make_trainer, same_state, padded_texts):
+    texts = [{name: value[0] for name, value in padded_texts(1, 9).items()} for _ in range(40)]
     torch.manual_seed(3)
     base = LlamaForCausalLM(LlamaConfig(**TINY))
     settings = peft.LoraConfig(r=2, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM", lora_dropout=0.1)
     model = peft.get_peft_model(base, settings)
     frozen = {name: value.clone() for name, value in model.state_dict().items() if "lora_" not in name}
-    options = {"per_device_train_batch_size": 8, "num_train_epochs": 3, "learning_rate": 0.5}
-    trainer = run.a_trainer(tmp_path, model, texts, **options)
+    trainer = make_trainer(model, texts, per_device_train_batch_size=8, num_train_epochs=3, learning_rate=0.5)
     stopping = HeldInStopping(signal=signal, keep="lowest").attach(trainer)
     trainer.train()
     assert len(stopping.stopper.history) == 3
     assert all(reading.values[signal] > 0 for reading in stopping.stopper.history)
-    assert same(frozen, {name: value for name, value in model.state_dict().items() if "lora_" not in name})
+    assert same_state(frozen, {name: value for name, value in model.state_dict().items() if "lora_" not in name})
     losses = OutputLosses()
-    losses.settle(model, padded(4, 9))
-    rows = heldin.Probe(model, None, sample_losses=losses).gradients([padded(4, 9)], "none").matrix()
+    losses.identify(model, padded_texts(4, 9))
+    rows = heldin.Probe(model, None, sample_losses=losses).gradients([padded_texts(4, 9)], "none").matrix()
     assert rows.shape[1] == model.get_nb_trainable_parameters()[0] < 0.2 * base.num_parameters()
 
 
-def test_the_models_own_loss_is_the_loss_one_would_give(run, data, program, tmp_path):
-    def losses(model, batch):
-        return cross_entropy(model(**batch)["logits"], batch["labels"], reduction="none")
-
-    class Forgiving(run.Digits):
-        def forward(self, x, labels=None):
-            logits = self.net(x)
-            return {"logits": logits} if labels is None else {"loss": cross_entropy(logits, labels), "logits": logits}
-
-    histories = []
-    for arguments in ({}, {"loss_fn": nn.CrossEntropyLoss()}, {"sample_losses": losses}):
-        trainer = run.a_trainer(tmp_path, Forgiving(program("mnist_mlp").mlp()), data, num_train_epochs=2)
-        stopping = HeldInStopping(**arguments).attach(trainer)
-        trainer.train()
-        histories.append([reading.values["gradient_disparity"] for reading in stopping.stopper.history])
-    assert histories[0] == histories[1] == histories[2]
-    assert len(histories[0]) == 2
-
-
-def test_a_loss_with_something_added_is_refused_before_training_begins(run, mlp, data, tmp_path):
-    class Penalised(run.Digits):
-        def forward(self, x, labels=None):
-            found = super().forward(x, labels)
-            return {**found, "loss": found["loss"] + 0.01 * sum(p.square().sum() for p in self.parameters())}
-
-    trainer = run.a_trainer(tmp_path, Penalised(mlp), data)
-    HeldInStopping().attach(trainer)
-    with pytest.raises(LossError, match="sample_losses=f"):
-        trainer.train()
-    assert trainer.state.global_step == 0
-
-
-def test_a_loss_function_of_the_trainers_own_is_refused(run, digits, data, tmp_path):
-    trainer = run.a_trainer(tmp_path, digits, data)
-    trainer.compute_loss_func = lambda outputs, labels, num_items_in_batch: cross_entropy(outputs["logits"], labels)
-    HeldInStopping().attach(trainer)
-    with pytest.raises(ArgumentError, match="compute_loss_func"):
-        trainer.train()
-
-
 @pytest.mark.parametrize(("every", "steps"), [(None, [10, 20, 30]), (4, [4, 8, 12, 16, 20, 24, 28])])
-def test_values_reach_the_reporters_beside_the_trainers_own(every, steps, run, digits, data, tmp_path):
-    reporter = Reporter()
-    trainer = run.a_trainer(tmp_path, digits, data, num_train_epochs=3, logging_steps=4, callbacks=[reporter])
+def test_values_are_logged_beside_the_trainers_own(every, steps, make_trainer, values_of):
+    recorder = LogRecorder()
+    trainer = make_trainer(num_train_epochs=3, logging_steps=4, callbacks=[recorder])
     stopping = HeldInStopping(every=every, patience=100).attach(trainer)
     trainer.train()
-    values = [reading.values["gradient_disparity"] for reading in stopping.stopper.history]
-    ours = [(step, logs) for step, logs in reporter.heard if "heldin/gradient_disparity" in logs]
+    ours = [(step, logs) for step, logs in recorder.logs if "heldin/gradient_disparity" in logs]
     assert [step for step, _ in ours] == steps
-    assert [logs["heldin/gradient_disparity"] for _, logs in ours] == values
-    assert [step for step, logs in reporter.heard if "loss" in logs] == [4, 8, 12, 16, 20, 24, 28]
+    assert [logs["heldin/gradient_disparity"] for _, logs in ours] == values_of(stopping)
+    assert [step for step, logs in recorder.logs if "loss" in logs] == [4, 8, 12, 16, 20, 24, 28]
 
 
-def test_as_a_callback_alone_the_values_are_in_the_log_history(run, digits, data, tmp_path):
+def test_without_attach_the_values_are_in_the_log_history(make_trainer):
     stopping = HeldInStopping()
-    trainer = run.a_trainer(tmp_path, digits, data, num_train_epochs=2, callbacks=[stopping])
+    trainer = make_trainer(num_train_epochs=2, callbacks=[stopping])
     trainer.train()
     rows = [row for row in trainer.state.log_history if "heldin/gradient_disparity" in row]
     assert [row["step"] for row in rows] == [10, 20]
     assert trainer.callback_handler.callbacks.count(stopping.attach(trainer)) == 1
 
 
-def test_the_sentence_is_printed_once(run, digits, data, tmp_path, capsys):
-    trainer = run.a_trainer(tmp_path, digits, data)
-    stopping = HeldInStopping(patience=1).attach(trainer)
-    trainer.train()
+def test_the_sentence_is_printed_once(train, capsys):
+    stopping = HeldInStopping(patience=1)
+    train(stopping)
     assert capsys.readouterr().out.splitlines().count(stopping.sentence) == 1
 
 
-@pytest.mark.parametrize("max_epochs", [3, 20], ids=["budget ends", "stopped"])
-def test_training_ends_with_the_weights_asked_for(max_epochs, run, digits, data, same, tmp_path):
-    epochs = Epochs()
-    trainer = run.a_trainer(tmp_path, digits, data, num_train_epochs=max_epochs, callbacks=[epochs])
-    stopping = HeldInStopping(keep="before_rise", patience=2).attach(trainer)
-    trainer.train()
-    assert same(digits.state_dict(), epochs.states[stopping.decision.before])
-    assert stopping.decision.stop == (max_epochs == 20)
-
-
-def test_an_epoch_cut_short_is_not_measured_and_training_again_begins_anew(run, digits, data, tmp_path):
-    trainer = run.a_trainer(tmp_path, digits, data, max_steps=25)
+def test_an_incomplete_epoch_is_not_measured_and_another_training_starts_again(make_trainer):
+    trainer = make_trainer(max_steps=25)
     stopping = HeldInStopping(patience=100).attach(trainer)
     for _ in range(2):
         trainer.train()
         assert [reading.epoch for reading in stopping.stopper.history] == [0, 1]
 
 
-def test_killed_and_resumed_it_decides_the_same(run, run_program, tmp_path):
-    straight, broken = tmp_path / "straight", tmp_path / "broken"
-    stopping = HeldInStopping(patience=2, keep="before_rise")
-    expected = run.outcome(stopping, run.trained(straight, stopping))
+def test_a_killed_and_resumed_training_ends_the_same(run, kill_program, tmp_path):
+    folder = tmp_path / "killed"
+    stopping, resumed = (HeldInStopping(patience=2, keep="before_rise") for _ in range(2))
+    expected = run.summary_of(stopping, run.train(tmp_path / "whole", stopping))
     assert expected["decision"]["stop"]
     assert expected["steps"] > 40
-    printed, code = run_program("transformers_run", broken, 34)
-    assert code == -9, printed
-    assert (broken / "checkpoint-30" / "heldin.pt").exists()
-    again = HeldInStopping(patience=2, keep="before_rise")
-    resumed = run.outcome(again, run.trained(broken, again, resume=True))
-    assert json.dumps(resumed) == json.dumps(expected)
+    kill_program("transformers_run", folder, 34)
+    assert (folder / "checkpoint-30" / "heldin.pt").exists()
+    result = run.summary_of(resumed, run.train(folder, resumed, resume=True))
+    assert json.dumps(result) == json.dumps(expected)
 
 
-def test_patience_raised_on_resuming_holds_and_the_same_patience_stops_at_once(run, tmp_path, same):
+def test_a_resumed_training_stops_at_once_unless_patience_is_raised(run, tmp_path, same_state):
     first = HeldInStopping(patience=1)
-    trainer = run.trained(tmp_path, first)
-    shutil.copytree(tmp_path, elsewhere := tmp_path.with_name(tmp_path.name + "-elsewhere"))
+    trainer = run.train(tmp_path, first)
+    shutil.copytree(tmp_path, copy := tmp_path.with_name(tmp_path.name + "-copy"))
     again = HeldInStopping(patience=1)
-    stopped = run.trained(elsewhere, again, resume=True)
+    stopped = run.train(copy, again, resume=True)
     assert again.decision == first.decision
     assert again.stopper.history == first.stopper.history
-    assert same([*stopped.model.parameters()], [*trainer.model.parameters()])  # after one step, an empty one
+    assert same_state([*stopped.model.parameters()], [*trainer.model.parameters()])  # after one empty step
     patient = HeldInStopping(patience=3)
-    longer = run.trained(tmp_path, patient, resume=True)
+    longer = run.train(tmp_path, patient, resume=True)
     assert patient.stopper.history[: len(first.stopper.history)] == first.stopper.history
     assert patient.decision.epoch == longer.state.epoch - 1 > first.decision.epoch
 
 
-def test_resumed_in_the_middle_of_an_epoch_steps_are_counted_on(run, tmp_path):
-    options = {"save_strategy": "steps", "save_steps": 13}
-    first = HeldInStopping(every=5, patience=100)
-    run.trained(tmp_path, first, **options, max_steps=26)
+def test_steps_are_counted_on_when_training_resumes_within_an_epoch(run, tmp_path):
+    options = {"save_strategy": "steps", "save_steps": 13, "max_steps": 26}
+    first, again = (HeldInStopping(every=5, patience=100) for _ in range(2))
+    run.train(tmp_path, first, **options)
     shutil.rmtree(tmp_path / "checkpoint-26")
-    again = HeldInStopping(every=5, patience=100)
-    run.trained(tmp_path, again, resume=True, **options, max_steps=26)
+    run.train(tmp_path, again, resume=True, **options)
     assert again.stopper.history == first.stopper.history
     assert [reading.epoch for reading in again.stopper.history] == [4, 9, 14, 19, 24]
 
 
-def test_a_checkpoint_without_the_state_is_said_and_one_elsewhere_can_be_loaded(run, tmp_path):
-    first = HeldInStopping(patience=100)
-    run.trained(tmp_path, first, num_train_epochs=2)
+def test_a_checkpoint_without_the_state_warns_and_the_state_can_be_loaded_from_elsewhere(run, tmp_path):
+    run.train(tmp_path, HeldInStopping(patience=100), num_train_epochs=2)
     shutil.move(tmp_path / "checkpoint-20" / "heldin.pt", tmp_path / "state.pt")
-    anew = HeldInStopping(patience=100)
-    with pytest.warns(HeldinWarning, match="measuring begins anew"):
-        run.trained(tmp_path, anew, resume=True, num_train_epochs=3)
-    assert len(anew.stopper.history) == 1
+    restarted = HeldInStopping(patience=100)
+    with pytest.warns(HeldinWarning, match="measuring starts again"):
+        run.train(tmp_path, restarted, resume=True, num_train_epochs=3)
+    assert len(restarted.stopper.history) == 1
     shutil.rmtree(tmp_path / "checkpoint-30")
-    told = HeldInStopping(patience=100)
-    told.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
-    run.trained(tmp_path, told, resume=True, num_train_epochs=3)
-    assert len(told.stopper.history) == 3
+    loaded = HeldInStopping(patience=100)
+    loaded.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+    run.train(tmp_path, loaded, resume=True, num_train_epochs=3)
+    assert len(loaded.stopper.history) == 3
 
 
-def test_two_ranks_decide_alike(ranks):
-    one, other = ranks("transformers_run")
-    assert one == other
-    assert one["decision"]["stop"]
-    assert one["logged"] == one["values"]
-
-
-def test_a_stream_is_measured_too(run, digits, data, tmp_path):
+def test_an_iterable_dataset_is_measured(make_trainer, data):
     class Stream(torch.utils.data.IterableDataset):
         def __iter__(self):
             return iter(data)
 
-    trainer = run.a_trainer(tmp_path, digits, Stream(), max_steps=12)
+    trainer = make_trainer(dataset=Stream(), max_steps=12)
     stopping = HeldInStopping(every=4).attach(trainer)
     trainer.train()
     assert [reading.epoch for reading in stopping.stopper.history] == [3, 7, 11]
 
 
-def test_the_example_is_the_plain_script_and_a_few_lines(example, capsys):
-    plain, marked, num_added = example("transformers_digits")
-    assert num_added == 2
-    marked()
-    assert "stopped at epoch" in (printed := capsys.readouterr().out)
-    assert "trained for 40 epochs" not in printed
-    plain()
-    assert "trained for 40 epochs" in capsys.readouterr().out
+def test_only_a_trainer_can_be_attached_to(mlp):
+    with pytest.raises(ArgumentError, match="Found a Sequential. Pass the transformers.Trainer"):
+        HeldInStopping().attach(mlp)
 
 
-def test_without_transformers_it_says_what_to_install(monkeypatch):
-    monkeypatch.delitem(sys.modules, "heldin.integrations.transformers", raising=False)
-    monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(MissingExtraError, match=r"heldin\[huggingface\]"):
-        import heldin.integrations.transformers  # noqa: F401
-
-
-def test_what_is_no_trainer_is_refused(digits):
-    with pytest.raises(ArgumentError, match=f"Found a {type(digits).__name__}. Pass the transformers.Trainer"):
-        HeldInStopping().attach(digits)
-
-
-def test_a_trainer_of_ones_own_is_a_trainer(run, digits, data, tmp_path):
-    class Own(Trainer):
+def test_a_subclass_of_trainer_can_be_attached_to(make_trainer):
+    class Custom(Trainer):
         def log(self, logs, *arguments):
             super().log({**logs, "mine": 1.0}, *arguments)
 
-    trainer = run.a_trainer(tmp_path, digits, data, num_train_epochs=1, subclass=Own)
+    trainer = make_trainer(num_train_epochs=1, subclass=Custom)
     HeldInStopping().attach(trainer)
     trainer.train()
     (row,) = [row for row in trainer.state.log_history if "heldin/gradient_disparity" in row]

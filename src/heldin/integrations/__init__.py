@@ -1,5 +1,5 @@
-"""The same stopping in the tools people already use: one small file a framework, and what they share in `_adapter`.
+"""Early stopping as a callback for training frameworks.
 
-Every file has one class, `HeldInStopping`, with the same arguments; it is imported from its framework's file, so that
-no framework is needed but one's own.
+One file per framework, each with one class `HeldInStopping` that takes the same arguments. It is imported from the file
+of its framework, so no other framework has to be installed.
 """

@@ -1,56 +1,43 @@
-"""What all frameworks share.
+"""The code that all framework adapters share.
 
-A framework's file knows where its model, its loss and its batches are, when an epoch or a step is over, and how to stop
-and to log. Everything else is here, so that it is the same everywhere: the arguments, when a measurement is due, the
-names under which values are logged, the state for checkpoints, the weights kept, the sentence that is printed once, and
-that all ranks of a distributed run decide alike.
+The file of a framework knows where its model, loss and batches are, when an epoch or an optimizer step ends, and how to
+stop and to log. Everything else is here, so that it is the same everywhere.
 
-In this order: `bind` when training begins, `after_epoch` and `after_steps` while it goes on (both always; only one of
-them acts), `finish` when it ends, however it ends.
+Order of the calls: `bind` when training begins; `after_epoch` and `after_steps` during training (call both; only one
+of them measures); `finish` when training ends, for whatever reason.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import nn
 from torch.nn.functional import mse_loss
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.optim import Optimizer
-from torch.utils.data import DataLoader
 
-from heldin.errors import ArgumentError, HeldinError, require_integer
-from heldin.integrations._agreement import AgreeingStopping, num_ranks, rank
+from heldin.errors import ArgumentError, HeldinError, MissingExtraError, require_integer
+from heldin.integrations._agreement import AgreeingStopping as EarlyStopping
+from heldin.integrations._agreement import num_ranks, rank
+from heldin.integrations._loss_capture import OutputLosses
+from heldin.probing import Probe, draw
+from heldin.probing.batches import moved
 from heldin.probing.losses import LossFunction, SampleLosses
 from heldin.rules import Rule
 from heldin.signals import Signal
 from heldin.types import Decision, StopReason
 
-SHARDED = ("FullyShardedDataParallel", "FSDPModule", "DTensor", "FlatParameter")
+Losses: TypeAlias = "tuple[LossFunction | None, SampleLosses | None]"  # one of them
+SHARDED_CLASSES = {"FullyShardedDataParallel", "FSDPModule", "DTensor", "FlatParameter"}
 
 
 class Adapter:
-    """An `EarlyStopping` in the hands of a framework.
+    """The base class of every `HeldInStopping`: an `EarlyStopping` that a framework calls."""
 
-    Args:
-        signal: what to measure: a name, an object with its options, or several of either. The first one decides,
-            unless `rule` names others.
-        rule: when to stop: a rule, or the name of one. By default the rule of the signal's authors: for gradient
-            disparity the 5th rise.
-        patience: the patience of that rule, where `rule` is not a rule object.
-        batches: how many batches to measure on; in a distributed run, on each rank.
-        probes: `"fresh"` draws new batches each time (as the paper); `"fixed"` takes the same ones every time, which
-            makes the curve steadier.
-        every: measure after every n-th optimizer step; None measures once an epoch.
-        warmup: measure nothing during the first n epochs (steps, where `every` is given).
-        keep: which weights training ends with, whether it was stopped or ran to its end: `"lowest"`, those of the
-            signal's best value; `"before_rise"`, the last ones before the rises that count; None, the last ones.
-        loss_fn: the loss training uses, where the framework does not know it or another one is wanted.
-        sample_losses: f(model, batch) -> losses of shape (m,), for batches that are no (inputs, targets) pairs.
-        seed: of the batches drawn and of the randomness inside a measurement.
-    """
+    _step_counter: StepCounter | None = None
 
     def __init__(
         self,
@@ -67,6 +54,22 @@ class Adapter:
         sample_losses: SampleLosses | None = None,
         seed: int = 0,
     ) -> None:
+        """Check the arguments, which are the same for every framework. `heldin.EarlyStopping` has the details.
+
+        Args:
+            signal: what to measure: a name, a `Signal`, or several. The first one decides, unless `rule` names others.
+            rule: when to stop: a rule or its name. By default the rule that belongs to the signal.
+            patience: the patience of that rule, unless `rule` is a rule object.
+            batches: the number of batches to measure on; in a distributed run, on each rank.
+            probes: `"fresh"` draws new batches for each measurement, `"fixed"` uses the same ones every time.
+            every: measure after every n-th optimizer step; None measures once per epoch.
+            warmup: do not measure during the first n epochs (steps, if `every` is given).
+            keep: the weights that training ends with: `"lowest"`, those of the best value of the signal;
+                `"before_rise"`, those before the first rise that counts; None, the last ones.
+            loss_fn: the loss for (inputs, targets) batches. By default the loss of the framework, if it knows one.
+            sample_losses: f(model, batch) -> losses of shape (m,), for any other batches or losses.
+            seed: the seed of the batches drawn and of the randomness inside a measurement.
+        """
         self.signal = signal
         self.rule = rule
         self.patience = patience
@@ -78,45 +81,48 @@ class Adapter:
         self.loss_fn = loss_fn
         self.sample_losses = sample_losses
         self.seed = seed
-        self._stopper: AgreeingStopping | None = None
-        self._loaded: dict[str, Any] | None = None  # a state that came before the model
+        self._stopper: EarlyStopping | None = None
+        self._pending_state: dict[str, Any] | None = None  # loaded before there was a model
         self._steps = 0
-        self._told = False
-        self._tell: Callable[[str], object] = print
-        self._check_arguments()
+        self._reported = False
+        self._report: Callable[[str], object] | None = print
+        if every is not None:
+            require_integer("every", every, at_least=1, remedy="every=None measures once an epoch.")
+        self._create_placeholder()
 
     @property
-    def stopper(self) -> AgreeingStopping:
-        """The `EarlyStopping` of the latest training: `history`, `frame()`, `plot()`, `restore()`."""
+    def stopper(self) -> EarlyStopping:
+        """The `EarlyStopping` of the latest training, with `history`, `frame()`, `plot()` and `restore()`."""
         if self._stopper is None:
-            raise HeldinError("There is nothing to see yet: training has not begun. Start it first.")
+            raise HeldinError("There is no EarlyStopping yet: training has not begun. Start training first.")
         return self._stopper
 
     @property
     def decision(self) -> Decision:
-        """The first decision to stop, or the last one before that."""
+        """The first decision to stop, or the latest decision while there is none."""
         return Decision(stop=False) if self._stopper is None else self._stopper.decision
 
     @property
     def reason(self) -> StopReason | None:
-        """Why it stopped; None while training goes on."""
+        """Why training was stopped; None if it was not."""
         return self.decision.reason
 
     @property
     def sentence(self) -> str:
-        """When and why, in one sentence."""
-        said = self.decision.sentence
-        return said if self.every is None else said.replace("stopped at epoch", "stopped at step", 1)
+        """When and why training was stopped, in one sentence."""
+        unit: Literal["epoch", "step"] = "epoch" if self.every is None else "step"
+        # Once `Decision` has a unit: return replace(self.decision, unit=unit).sentence
+        return self.decision.sentence.replace("stopped at epoch", f"stopped at {unit}", 1)
 
     def state_dict(self) -> dict[str, Any]:
-        """The state for a checkpoint: plain values and tensors. A patience given anew holds."""
-        return dict(self._loaded or {}) if self._stopper is None else self._stopper.state_dict()
+        """Return the state for a checkpoint: plain values and tensors, without the arguments of this object."""
+        return dict(self._pending_state or {}) if self._stopper is None else self._stopper.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from `state_dict()`, at once or when training begins. The arguments of this object hold."""
+        """Continue from a `state_dict()`, now or when training begins. The arguments of this object apply."""
         if not state_dict:
             return
-        self._loaded = state_dict
+        self._pending_state = state_dict
         if self._stopper is not None:
             self._stopper.load_state_dict(state_dict)
 
@@ -124,76 +130,84 @@ class Adapter:
         self,
         model: nn.Module,
         *,
-        loss_fn: LossFunction | None = None,
         sample_losses: SampleLosses | None = None,
         optimizer: Optimizer | None = None,
         steps: int = 0,
-        together: bool | None = None,
-        tell: Callable[[str], object] = print,
+        together: bool = True,
+        resume: bool = False,
+        report: Callable[[str], object] | None = print,
     ) -> None:
-        """Begin: a new stopper for this model, going on from a state loaded before. On every rank.
+        """Create the stopper for this model and load a pending state. Call it on every rank.
 
         Args:
-            model: what is trained; a DDP wrapper is taken off.
-            loss_fn: the framework's own loss; the user's, where given, comes first.
-            sample_losses: the framework's own losses of single samples, in place of `loss_fn`.
-            optimizer: the one that trains, for signals that take a hypothetical step.
-            steps: how many optimizer steps have been taken before.
-            together: whether the ranks train one model; by default wherever torch.distributed is in use.
-            tell: prints the sentence; called on one rank.
+            model: the model that is trained, with or without its DDP wrapper.
+            sample_losses: the per-sample losses of the framework, used if the user gave no loss.
+            optimizer: the optimizer of the training, for signals that take a hypothetical step.
+            steps: the number of optimizer steps taken before.
+            together: whether all ranks of torch.distributed train this model and have to agree.
+            resume: continue from the stopper of the previous training, unless a state was loaded.
+            report: prints the sentence, on one rank; None prints nothing.
         """
-        if self.loss_fn is not None or self.sample_losses is not None:
-            loss_fn, sample_losses = self.loss_fn, self.sample_losses
-        stopper = self._make(_whole(model), loss_fn, sample_losses, optimizer)
-        stopper.decide_together(num_ranks() > 1 if together is None else together)
-        if self._loaded is not None:
-            stopper.load_state_dict(self._loaded)
-        self._stopper, self._loaded = stopper, None
-        self._steps, self._told, self._tell = steps, False, tell
+        given = self.loss_fn is not None or self.sample_losses is not None
+        losses = (self.loss_fn, self.sample_losses if given else sample_losses)
+        if resume and self._pending_state is None and self._stopper is not None:
+            self._pending_state = self._stopper.state_dict()
+        stopper = self._create_stopper(_unwrap_model(model), losses, optimizer, together=together)
+        if self._pending_state is not None:
+            stopper.load_state_dict(self._pending_state)
+        self._stopper, self._pending_state = stopper, None
+        self._steps, self._reported, self._report = steps, False, report
 
-    def after_epoch(self, loader: Iterable[Any]) -> dict[str, float]:
-        """An epoch is over: measure, where that is when to. What to log is returned, nothing most of the time."""
-        return self.look(loader) if self.every is None else {}
+    def after_epoch(self, loader: Iterable[object]) -> dict[str, float]:
+        """Measure at the end of an epoch, unless steps are counted. Return the values to log, if any."""
+        return self.measure_and_decide(loader) if self.every is None else {}
 
-    def after_steps(self, loader: Iterable[Any], steps: int) -> dict[str, float]:
-        """So many optimizer steps have been taken by now: measure, where one of the new ones is due."""
+    def after_steps(self, loader: Iterable[object], steps: int) -> dict[str, float]:
+        """Measure if a step since the last call is due; `steps` is the total so far. Return the values to log."""
         if self.every is None:
             return {}
-        new, self._steps = steps - self._steps, steps
+        num_new, self._steps = steps - self._steps, steps
         values: dict[str, float] = {}
-        for _ in range(new):
-            values |= self.look(loader)
+        for _ in range(num_new):
+            values |= self.measure_and_decide(loader)
         return values
 
-    def look(self, loader: Iterable[Any]) -> dict[str, float]:
-        """One call of `EarlyStopping.step`: the values to log where it measured, `{"heldin/<signal>": value}`."""
+    def measure_and_decide(self, loader: Iterable[object]) -> dict[str, float]:
+        """Call `EarlyStopping.step` once. Return the values to log if it measured: `{"heldin/<signal>": value}`."""
         num_readings = len(self.stopper.history)
         if self.stopper.step(loader):
-            self._say()
+            self._report_once()
         new = self.stopper.history[num_readings:]
         return {
             f"heldin/{name}": value for reading in new for name, value in reading.values.items() if value is not None
         }
 
     def finish(self) -> None:
-        """Training is over: put back the weights that `keep` asks for, and say the sentence if nobody has."""
+        """Restore the weights that `keep` asks for, and report the sentence if it was not reported yet."""
         if self.stopper.kept_epoch is not None:
             self.stopper.restore()
-        self._say()
+        self._report_once()
 
-    def _say(self) -> None:
-        if not self._told and rank() == 0:
-            self._tell(self.sentence)
-        self._told = True
+    def _report_once(self) -> None:
+        if not self._reported and self._report is not None and rank() == 0:
+            self._report(self.sentence)
+        self._reported = True
 
-    def _make(
-        self,
-        model: nn.Module,
-        loss_fn: LossFunction | None,
-        sample_losses: SampleLosses | None,
-        optimizer: Optimizer | None = None,
-    ) -> AgreeingStopping:
-        return AgreeingStopping(
+    def _count_steps(self, optimizer: Optimizer | None) -> None:
+        """Count the steps of this optimizer from now on, and of no other; None ends the counting."""
+        if self._step_counter is not None:
+            self._step_counter.remove()
+        self._step_counter = None if optimizer is None else StepCounter(optimizer)
+
+    def _resolve_losses(self, model: nn.Module, losses: Losses) -> Losses:
+        """Return the losses in the form `EarlyStopping` takes; overridden where models are called in another way."""
+        return losses
+
+    def _create_stopper(
+        self, model: nn.Module, losses: Losses, optimizer: Optimizer | None = None, *, together: bool = True
+    ) -> EarlyStopping:
+        loss_fn, sample_losses = self._resolve_losses(model, losses)
+        stopper = EarlyStopping(
             model,
             loss_fn,
             signal=self.signal,
@@ -208,36 +222,98 @@ class Adapter:
             sample_losses=sample_losses,
             optimizer=optimizer,
         )
+        stopper.decide_together(together and num_ranks() > 1)
+        return stopper
 
-    def _check_arguments(self) -> None:
-        """Refuse at the door what training would otherwise begin with: a stopper for a model of one number is made."""
-        if self.every is not None:
-            require_integer("every", self.every, at_least=1, remedy="every=None measures once an epoch.")
-        stand_in = mse_loss if self.loss_fn is None and self.sample_losses is None else self.loss_fn
+    def _create_placeholder(self) -> EarlyStopping:
+        """Return a stopper for a model with one parameter: it checks the arguments, and can load a state."""
         model = nn.ParameterList([torch.zeros(1)])
-        self._make(model, stand_in, self.sample_losses, torch.optim.SGD(model.parameters()))
+        loss_fn = mse_loss if self.loss_fn is None and self.sample_losses is None else self.loss_fn
+        return self._create_stopper(model, (loss_fn, self.sample_losses), torch.optim.SGD(model.parameters()))
 
 
-def held_loader(loader: Any) -> Any:
-    """The `DataLoader` inside one that a framework has wrapped, so that batches can be chosen beside it.
+class OutputAdapter(Adapter):
+    """An adapter for models that may return their own loss, and that Accelerate may have prepared."""
 
-    For loaders known to be a framework's: those of users may do more than hand on batches.
-    """
-    held = [value for value in vars(loader).values() if isinstance(value, DataLoader)]
-    return held[0] if len(held) == 1 else loader
+    _unidentified: OutputLosses | None = None
+
+    def bind_model(self, model: nn.Module, *, label_smoothing: float = 0.0, **options: Any) -> None:
+        """Call `bind` with the loss that the model returns, which is used if the user gave none."""
+        losses = OutputLosses(label_smoothing)
+        self.bind(model, sample_losses=losses, **options)
+        self._unidentified = losses if self.loss_fn is None and self.sample_losses is None else None
+
+    def identify_loss(self, loader: Iterable[object]) -> None:
+        """Find out once, on one batch, which loss the model returns. Does nothing if the user gave a loss."""
+        if self._unidentified is None:
+            return
+        model = self.stopper.model
+        (batch,) = draw(getattr(loader, "base_dataloader", loader), 1, seed=self.seed)
+        with full_precision(model), Probe(model, None, sample_losses=self._unidentified).session() as devices:
+            self._unidentified.identify(model, moved(batch, devices))
+        self._unidentified = None
+
+    def measure_and_decide(self, loader: Iterable[object]) -> dict[str, float]:
+        """Measure in full precision, and on the loader inside Accelerate's, which counts the batches it yields."""
+        self.identify_loss(loader)
+        with full_precision(self.stopper.model):
+            return super().measure_and_decide(getattr(loader, "base_dataloader", loader))
 
 
-def _whole(model: nn.Module) -> nn.Module:
-    """The model without the wrapper that synchronises its gradients; refused where no rank has all of it."""
+class StepCounter:
+    """Counts the steps an optimizer takes from now on. A step that a gradient scaler skips does not count."""
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        self.count = 0
+        self._hook = optimizer.register_step_post_hook(self._increment)
+
+    def remove(self) -> None:
+        """Stop counting."""
+        self._hook.remove()
+
+    def _increment(self, *_: object) -> None:
+        self.count += 1
+
+
+@contextmanager
+def replaced_attributes(holder: object, **values: object) -> Iterator[None]:
+    """Replace instance attributes inside the block, bypassing `__setattr__`."""
+    attributes = vars(holder)
+    before = {name: attributes[name] for name in values if name in attributes}
+    attributes.update(values)
+    try:
+        yield
+    finally:
+        for name in values.keys() - before.keys():
+            del attributes[name]
+        attributes.update(before)
+
+
+def full_precision(model: nn.Module) -> AbstractContextManager[None]:
+    """Remove the autocast that Accelerate puts around `forward` of a model it prepared, inside the block."""
+    original = vars(model).get("_original_forward")
+    return nullcontext() if original is None else replaced_attributes(model, forward=original)
+
+
+def missing_extra(framework: str, package: str | None = None, extra: str | None = None) -> MissingExtraError:
+    """Return the error for a framework that is not installed."""
+    return MissingExtraError(
+        f"heldin.integrations.{framework} needs {package or framework}. "
+        f'Install it: pip install "heldin[{extra or framework}]".'
+    )
+
+
+def _unwrap_model(model: nn.Module) -> nn.Module:
+    """Return the model without its DDP wrapper. Sharded models are refused: no rank has all of their parameters."""
     while isinstance(model, (DataParallel, DistributedDataParallel)):
         model = model.module
-    kinds = {cls.__name__ for thing in (*model.modules(), *model.parameters()) for cls in type(thing).__mro__}
-    if kinds & {*SHARDED}:
+    classes = {cls.__name__ for part in (*model.modules(), *model.parameters()) for cls in type(part).__mro__}
+    if classes & SHARDED_CLASSES:
         raise ArgumentError(
-            "The model should lie on every rank as a whole. Found one whose parameters are spread over the ranks "
+            "Every rank should have the whole model. Found a model whose parameters are sharded over the ranks "
             "(FSDP, tensor parallel). Train with DDP, or measure on a copy of the whole model with heldin.measure."
         )
     return model
 
 
-Adapter.__init__.__qualname__ = "HeldInStopping.__init__"  # what Python names where an argument is unknown
+Adapter.__init__.__qualname__ = "HeldInStopping.__init__"  # the name in the error message for an unknown argument

@@ -1,32 +1,29 @@
-"""Accelerate: two lines in one's own loop.
-
-The loop stays the user's: `attach` once the model is prepared, `step` at the end of each epoch (or after each batch,
-with `every`). Logs by `accelerator.log`; its state is part of `accelerator.save_state`.
-"""
+"""Early stopping for loops with Accelerate."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
-from heldin.errors import HeldinError, MissingExtraError
-from heldin.integrations._huggingface import OutputAdapter
+from torch import nn
+from torch.optim import Optimizer
+
+from heldin.errors import HeldinError
+from heldin.integrations._adapter import OutputAdapter, missing_extra
 from heldin.types import Decision
 
 try:
     from accelerate import Accelerator
 except ImportError as error:
-    raise MissingExtraError(
-        'heldin.integrations.accelerate needs accelerate. Install it: pip install "heldin[accelerate]".'
-    ) from error
+    raise missing_extra("accelerate") from error
 
 
 class HeldInStopping(OutputAdapter):
-    """Stops an Accelerate loop from the training data alone.
+    """Early stopping from the training data alone, in a loop with Accelerate.
 
-    Takes the arguments that all frameworks share. Without `loss_fn` and `sample_losses` the loss is the one the model
-    returns, as those of transformers do. `every=n` measures at every n-th optimizer step: call `step` after each batch,
-    also under `accelerator.accumulate`. Weights kept are put back by `finish()`, after the loop.
+    Call `attach` once the model is prepared, `step` at the end of each epoch, and `finish()` after the loop if weights
+    are kept. With `every=n`, call `step` after each batch, also under `accelerator.accumulate`: only optimizer steps
+    count. Without `loss_fn` and `sample_losses` the loss is the one the model returns, as models of transformers do.
+    Logs by `accelerator.log`; the state is part of `accelerator.save_state`.
 
     Example:
         >>> import torch
@@ -42,26 +39,26 @@ class HeldInStopping(OutputAdapter):
 
     accelerator: Accelerator | None = None
 
-    def attach(self, accelerator: Accelerator, model: Any, optimizer: Any = None) -> HeldInStopping:
-        """Begin with this model and its optimizer, as `accelerator.prepare` returned them (or as they went in)."""
+    def attach(self, accelerator: Accelerator, model: nn.Module, optimizer: Optimizer | None = None) -> HeldInStopping:
+        """Start with this model and optimizer, before or after `accelerator.prepare`."""
         if accelerator is not self.accelerator:
             accelerator.register_for_checkpointing(self)
         self.accelerator = accelerator
-        self.begin(
+        self.bind_model(
             accelerator.unwrap_model(model, keep_torch_compile=False),
             optimizer=getattr(optimizer, "optimizer", optimizer),
             together=accelerator.num_processes > 1,
-            tell=accelerator.print,
+            report=accelerator.print,
         )
         return self
 
-    def step(self, loader: Iterable[Any]) -> Decision:
-        """Measure, if this call is due, log, and decide: true when it says stop. On every rank."""
+    def step(self, loader: Iterable[object]) -> Decision:
+        """Measure if this call is due, log, and return the decision: true to stop. Call it on every rank."""
         if self.accelerator is None:
-            raise HeldinError("There is nothing to measure yet. Call attach(accelerator, model, optimizer) first.")
+            raise HeldinError("There is no model to measure yet. Call attach(accelerator, model, optimizer) first.")
         if self.every is not None and not self.accelerator.sync_gradients:
-            return self.decision  # gradients are being accumulated: no optimizer step was taken
-        values = self.look(loader)
+            return self.decision  # gradients are being accumulated: this was not an optimizer step
+        values = self.measure_and_decide(loader)
         if values:
             self.accelerator.log(values, step=self.stopper.history[-1].epoch)
         return self.decision

@@ -1,31 +1,27 @@
-"""Lightning Fabric: two lines in one's own loop.
-
-The loop stays the user's: `attach` once the model is set up, `step` at the end of each epoch (or after each optimizer
-step, with `every`). Logs by `fabric.log_dict`; its state goes into `fabric.save(path, {..., "stopping": stopping})`.
-"""
+"""Early stopping for loops with Lightning Fabric."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
 
-from heldin.errors import MissingExtraError
-from heldin.integrations._adapter import Adapter, held_loader
+from torch.utils.data import DataLoader
+
+from heldin.integrations._adapter import Adapter, missing_extra
 from heldin.types import Decision
 
 try:
     from lightning.fabric import Fabric, is_wrapped
 except ImportError as error:
-    raise MissingExtraError(
-        'heldin.integrations.fabric needs lightning. Install it: pip install "heldin[lightning]".'
-    ) from error
+    raise missing_extra("fabric", "lightning", "lightning") from error
 
 
 class HeldInStopping(Adapter):
-    """Stops a Fabric loop from the training data alone.
+    """Early stopping from the training data alone, in a loop with Lightning Fabric.
 
-    Takes the arguments that all frameworks share. Fabric does not know the loss: give `loss_fn` or `sample_losses`.
-    `every=n` measures at every n-th call of `step`; weights kept are put back by `finish()`, after the loop.
+    Call `attach` once the model is set up, `step` at the end of each epoch (with `every`, after each optimizer step),
+    and `finish()` after the loop if weights are kept. Fabric does not know the loss: pass `loss_fn` or `sample_losses`.
+    Logs by `fabric.log_dict`; save the state with `fabric.save(path, {..., "stopping": stopping})`.
 
     Example:
         >>> import torch
@@ -41,19 +37,25 @@ class HeldInStopping(Adapter):
     """
 
     def attach(self, fabric: Fabric, model: Any, optimizer: Any = None) -> HeldInStopping:
-        """Begin with this model and its optimizer, as `fabric.setup` returned them (or as they went in)."""
+        """Start with this model and optimizer, before or after `fabric.setup`."""
         self.fabric = fabric
         self.bind(
             model.module if is_wrapped(model) else model,
             optimizer=optimizer.optimizer if is_wrapped(optimizer) else optimizer,
             together=fabric.world_size > 1,
-            tell=fabric.print,
+            report=fabric.print,
         )
         return self
 
-    def step(self, loader: Iterable[Any]) -> Decision:
-        """Measure, if this call is due, log, and decide: true when it says stop. On every rank."""
-        values = self.look(held_loader(loader) if is_wrapped(loader) else loader)
+    def step(self, loader: Iterable[object]) -> Decision:
+        """Measure if this call is due, log, and return the decision: true to stop. Call it on every rank."""
+        values = self.measure_and_decide(_unwrap_loader(loader) if is_wrapped(loader) else loader)
         if values:
             self.fabric.log_dict(values, step=self.stopper.history[-1].epoch)
         return self.decision
+
+
+def _unwrap_loader(loader: Iterable[object]) -> Iterable[object]:
+    """Return the `DataLoader` inside Fabric's, so that batches can be chosen by index."""
+    inner = [value for value in vars(loader).values() if isinstance(value, DataLoader)]
+    return inner[0] if len(inner) == 1 else loader

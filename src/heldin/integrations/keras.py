@@ -1,25 +1,38 @@
-"""Keras 3 on the torch backend: a callback for `fit`.
+"""Early stopping for Keras 3 on the torch backend, as a callback for `fit`.
 
-Keras shows a callback neither batches nor data, so the batches to measure on are kept as they pass by on their way into
-`train_function`: of those since the last measurement, a few chosen by seed. The loss is the compiled one, unreduced.
-The state is saved and loaded with the model's weights, by whatever callback does that.
+Keras shows its callbacks no data, so `train_function` is wrapped and a few of its batches are sampled for the next
+measurement. The loss is the compiled one, without reduction. The state is saved and loaded with the model's weights.
+
+Keras layers hold their weights themselves, write to their variables while they run, and ignore torch's training mode.
+So the model is called with its mode inside a `StatelessScope`: it discards what layers write, and uses torch's weights.
 """
 
 from __future__ import annotations
 
+import copy
+import inspect
 import io
+import random
+from collections import deque
 from collections.abc import Iterable
-from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
+from torch import Tensor, nn
 
-from heldin.errors import ArgumentError, HeldinError, MissingExtraError
-from heldin.integrations._adapter import Adapter
-from heldin.integrations._passing import Passing
+from heldin.errors import ArgumentError, HeldinError, LossError, MissingExtraError
+from heldin.integrations._adapter import Adapter, Losses, missing_extra
+from heldin.integrations._loss_capture import LOSS_REMEDY
 from heldin.needs import BatchGradients, Outputs, RandomLabelStep, SteppedOutputs
 from heldin.probing.batches import draw
+from heldin.probing.losses import LossFunction, SampleLosses, unreduced
+from heldin.probing.randomness import own_randomness, seed_for
+from heldin.probing.trace import untouched
 from heldin.signals import labelled
+
+Logs: TypeAlias = "dict[str, float] | None"
+SET_BACKEND = 'Set it before Keras is imported: os.environ["KERAS_BACKEND"] = "torch".'
+POOLED_BATCHES = 40  # the default `pool` of EarlyStopping, for rescale="pooled_std"
 
 try:
     import keras
@@ -27,199 +40,283 @@ try:
     from keras.callbacks import Callback
 except ImportError as error:
     if error.name in (None, "keras"):
-        raise MissingExtraError(
-            'heldin.integrations.keras needs keras. Install it: pip install "heldin[keras]".'
-        ) from error
+        raise missing_extra("keras") from error
     raise MissingExtraError(
-        f"heldin.integrations.keras needs Keras on torch. Found a backend that asks for {error.name}. Set it before "
-        'Keras is imported: os.environ["KERAS_BACKEND"] = "torch".'
+        f"heldin.integrations.keras needs Keras on torch. Found a backend that needs {error.name}. {SET_BACKEND}"
     ) from error
-
-from heldin.integrations._keras_losses import Unnoticed, check_loss, compiled, given
 
 if keras.backend.backend() != "torch":
     raise HeldinError(
-        f"Keras should run on the torch backend. Found the backend {keras.backend.backend()!r}. Set it before Keras is "
-        'imported: os.environ["KERAS_BACKEND"] = "torch".'
+        f"Keras should run on the torch backend. Found the backend {keras.backend.backend()!r}. {SET_BACKEND}"
     )
-
-POOLED = 40  # batches that rescale="pooled_std" asks for
 
 
 class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
-    """Stops a Keras model from the training data alone: `model.fit(x, y, callbacks=[HeldInStopping(patience=5)])`.
+    """Early stopping from the training data alone: `model.fit(x, y, callbacks=[HeldInStopping(patience=5)])`.
 
-    Takes the arguments that all frameworks share, and `data`. The loss is the compiled one, of a model with one output;
-    with `loss_fn` it is `loss_fn(model(inputs), targets)`, with `sample_losses` it is `sample_losses(model, batch)`.
-    Put it before other callbacks: they then see its values, and save its state.
-
-    Args:
-        data: the training data, as a `DataLoader` or a list of batches, to draw from instead of the batches that pass
-            by. Signals that look at the same samples each time (`LabelWave`) ask for it.
-        arguments: those that all frameworks share.
+    The loss is the compiled one, of a model with one output. `loss_fn` is called as `loss_fn(model(inputs), targets)`,
+    `sample_losses` as `sample_losses(model, batch)`. Put this callback first, so that the others see its values and
+    save its state.
 
     Example:
         >>> import keras, numpy
         >>> from heldin.integrations.keras import HeldInStopping
         >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
         >>> model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-        >>> stopping = HeldInStopping(patience=5)
         >>> x, y = numpy.random.rand(64, 4), numpy.random.randint(3, size=64)
-        >>> history = model.fit(x, y, batch_size=8, epochs=2, callbacks=[stopping], verbose=0)
+        >>> history = model.fit(x, y, batch_size=8, epochs=2, callbacks=[HeldInStopping(patience=5)], verbose=0)
         >>> len(history.history["heldin/gradient_disparity"])
         2
     """
 
-    def __init__(self, *, data: Iterable[Any] | None = None, **arguments: Any) -> None:
+    def __init__(self, *, data: Iterable[object] | None = None, **arguments: Any) -> None:
+        """Check the arguments.
+
+        Args:
+            data: a `DataLoader` or a list of batches, to draw from instead of the batches that pass through training.
+                Signals that read the same samples each time (`LabelWave`) need it.
+            **arguments: the arguments of every framework: `signal`, `rule`, `patience`, `batches`, `probes`, `every`,
+                `warmup`, `keep`, `loss_fn`, `sample_losses`, `seed`.
+        """
         Callback.__init__(self)
         Adapter.__init__(self, **arguments)
         self.data = data
         self._bound = False
-        self._over = False  # a training that had been stopped is taken up again: no batch goes in
+        self._already_stopped = False  # `fit` resumes a training that was stopped: no batch is trained on
         self._values: dict[str, float] = {}  # of this epoch
-        needs = [signal.needs for signal in labelled(self.signal).values()]
-        if any(isinstance(need, (SteppedOutputs, RandomLabelStep)) for need in needs):
+        takes_steps, same_samples, pools = _required_by(self.signal)
+        if takes_steps:
             raise ArgumentError(
-                "A signal takes hypothetical steps, for which a torch.optim.Optimizer is needed; Keras trains with "
-                f"optimizers of its own. Found `signal = {self.signal!r}`. Measure another one, such as label_wave."
+                "Signals that take hypothetical steps need a torch.optim.Optimizer; Keras has its own optimizers. "
+                f"Found `signal = {self.signal!r}`. Measure another signal, such as label_wave."
             )
-        if data is None and any(isinstance(need, Outputs) for need in needs):
+        if data is None and same_samples:
             raise ArgumentError(
-                "A signal looks at the same samples each time, which batches that pass by are not. "
+                "A signal that reads the same samples each time needs the training data. "
                 "Found `data = None`. Pass a DataLoader over the training data, or a list of its batches."
             )
-        pooled = any(isinstance(need, BatchGradients) and need.rescale == "pooled_std" for need in needs)
-        self._passing = Passing(max(self.batches, POOLED) if pooled else self.batches, self.seed)
+        self._sampler = ReservoirSampler(max(self.batches, POOLED_BATCHES) if pools else self.batches, self.seed)
 
-    def set_model(self, model: Any) -> None:
-        """Have the state saved and loaded with the weights of this model."""
+    def set_model(self, model: keras.Model) -> None:
+        """Save and load the state with the weights of this model."""
         super().set_model(model)
-        self.model.heldin = _Saved(self)
+        self.model.heldin = _SavedState(self)
 
-    def on_train_begin(self, logs: Any = None) -> None:
-        """See the batches on their way."""
+    def on_train_begin(self, logs: Logs = None) -> None:
+        """Wrap `train_function`."""
         self._bound = False
-        _Gate(self, self.model)
+        _BatchTap(self, self.model)
 
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Begin, or go on: from a state that was loaded, or where `fit` goes on from an `initial_epoch`."""
+    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
+        """Start, or continue from a loaded state or, if `fit` has an `initial_epoch`, from the training before."""
         self._values = {}
         self._begin(epoch)
 
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Hand on what was measured, where optimizer steps are counted."""
+    def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
+        """Log, if optimizer steps are counted."""
         if logs is not None:
             logs.update(self._values)
 
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Measure, where epochs are counted."""
-        if not self._over:
-            self._values |= self.after_epoch(self._probes())
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        """Measure, if epochs are counted, and log."""
+        if not self._already_stopped:
+            self._values |= self.after_epoch(self._batches())
         if logs is not None:
             logs.update(self._values)
         self._stop()
 
-    def on_train_end(self, logs: Any = None) -> None:
-        """Put back the weights asked for, and say the sentence."""
-        self._begin(0)  # where there was no epoch left
-        _leave(self.model)
+    def on_train_end(self, logs: Logs = None) -> None:
+        """Restore the weights that `keep` asks for, and report the sentence."""
+        self._begin(0)  # if there was no epoch left
+        _remove_tap(self.model)
         self.finish()
-        self._loaded = None
+        self._pending_state = None
 
-    def look(self, loader: Any) -> dict[str, float]:
-        """As everywhere; before the first time, the compiled loss is compared with what we make of it."""
+    def measure_and_decide(self, loader: Iterable[object]) -> dict[str, float]:
+        """Before the first measurement, compare the compiled loss with the per-sample losses computed here."""
         if not self.stopper.history and self.loss_fn is None and self.sample_losses is None:
-            check_loss(self.model, draw(loader, 1, seed=self.seed)[0])
-        values = super().look(loader)
+            _check_loss(self.model, draw(loader, 1, seed=self.seed)[0])
+        values = super().measure_and_decide(loader)
         if values:
-            self._passing.begin_anew(len(self.stopper.history))
+            self._sampler.restart(len(self.stopper.history))
         return values
 
     def state_dict(self) -> dict[str, Any]:
-        """As everywhere; with the fixed batches, which could not be had again."""
+        """Return the state for a checkpoint. It includes fixed batches, as Keras does not provide them again."""
         state = super().state_dict()
         fixed = self.probes == "fixed" and self.data is None
-        return {**state, "passed": [*self._passing.kept]} if state and fixed else state
+        return {**state, "passed": [*self._sampler.batches]} if state and fixed else state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """As everywhere."""
+        """Continue from a `state_dict()`."""
         super().load_state_dict(state_dict)
-        self._passing.kept.extend(state_dict.get("passed", []))
+        self._sampler.batches.extend(state_dict.get("passed", []))
 
     def _begin(self, epoch: int) -> None:
         if self._bound:
             return
-        if epoch > 0 and self._loaded is None and self._stopper is not None:
-            self._loaded = self._stopper.state_dict()
-        if self._loaded is None:
-            self._passing.kept.clear()
-        silent = not (self.params or {}).get("verbose", 1)
-        self.bind(self.model, sample_losses=compiled, steps=self._taken(), tell=_nothing if silent else print)
+        if self._pending_state is None and (epoch == 0 or self._stopper is None):
+            self._sampler.batches.clear()
+        report = print if (self.params or {}).get("verbose", 1) else None
+        self.bind(self.model, steps=self._num_steps(), resume=epoch > 0, report=report)
         self._bound = True
-        self._passing.begin_anew(len(self.stopper.history))
-        self._over = self.decision.stop
+        self._sampler.restart(len(self.stopper.history))
+        self._already_stopped = self.decision.stop
         self._stop()
 
-    def _make(self, model: Any, loss_fn: Any, sample_losses: Any, optimizer: Any = None) -> Any:
-        if isinstance(model, keras.Model):
-            loss_fn, sample_losses = None, Unnoticed(sample_losses or partial(given, loss_fn))
-        return super()._make(model, loss_fn, sample_losses, optimizer)
+    def _resolve_losses(self, model: nn.Module, losses: Losses) -> Losses:
+        return (None, StatelessLosses(*losses)) if isinstance(model, keras.Model) else losses
 
-    def _after_batch(self, batch: Any) -> None:
+    def _after_batch(self, batch: object) -> None:
         if self.data is None and not (self.probes == "fixed" and self.stopper.history):
-            self._passing.keep(batch)
+            self._sampler.add(batch)
         if self.every is not None:
-            self._values |= self.after_steps(self._probes(), self._taken())
+            self._values |= self.after_steps(self._batches(), self._num_steps())
             self._stop()
 
-    def _taken(self) -> int:
+    def _num_steps(self) -> int:
         return 0 if self.every is None else int(keras.ops.convert_to_tensor(self.model.optimizer.iterations))
 
-    def _probes(self) -> Any:
-        return [*self._passing.kept] if self.data is None else self.data
+    def _batches(self) -> Iterable[object]:
+        return [*self._sampler.batches] if self.data is None else self.data
 
     def _stop(self) -> None:
         if self.decision.stop:
             self.model.stop_training = True
 
 
-class _Gate:
-    """Stands before `train_function` and sees what goes in: in step with training, which callbacks need not be."""
+def _required_by(signal: Any) -> tuple[bool, bool, bool]:
+    """Whether any signal takes optimizer steps, reads the same samples each time, or pools losses of many batches."""
+    needs = [one.needs for one in labelled(signal).values()]
+    return (
+        any(isinstance(need, (SteppedOutputs, RandomLabelStep)) for need in needs),
+        any(isinstance(need, Outputs) for need in needs),
+        any(isinstance(need, BatchGradients) and need.rescale == "pooled_std" for need in needs),
+    )
 
-    def __init__(self, stopping: HeldInStopping, model: Any) -> None:
-        _leave(model)  # the gate of a training that broke off
+
+class ReservoirSampler:
+    """Keeps `num` of the batches since the last measurement, each with equal probability (reservoir sampling)."""
+
+    def __init__(self, num: int, seed: int) -> None:
+        self.batches: deque[object] = deque(maxlen=num)
+        self.num = num
+        self.seed = seed
+        self.restart(0)
+
+    def restart(self, num_measurements: int) -> None:
+        """Sample from the batches added from now on. Earlier ones stay until there are enough new ones."""
+        self._seen, self._random = 0, random.Random(seed_for(self.seed, "passing", num_measurements))
+
+    def add(self, batch: object) -> None:
+        """Keep the batch, or not."""
+        self._seen += 1
+        if self._seen <= self.num:
+            self.batches.append(batch)
+        elif (place := self._random.randrange(self._seen)) < self.num:
+            self.batches[place] = batch
+
+
+class _BatchTap:
+    """Wraps `train_function` to see its batches in step with training, which callbacks may not be."""
+
+    def __init__(self, stopping: HeldInStopping, model: keras.Model) -> None:
+        _remove_tap(model)  # of a training that was interrupted
         self.stopping = stopping
         self.inner, model.train_function = model.train_function, self
 
-    def __call__(self, data: Any) -> Any:
-        if self.stopping._over:
+    def __call__(self, data: Any) -> dict[str, Any]:
+        if self.stopping._already_stopped:
             return {}
-        logs = self.inner(data)
+        logs: dict[str, Any] = self.inner(data)
         self.stopping._after_batch(data[0])
         return logs
 
 
-def _leave(model: Any) -> None:
-    if isinstance(model.train_function, _Gate):
+def _remove_tap(model: keras.Model) -> None:
+    if isinstance(model.train_function, _BatchTap):
         model.train_function = model.train_function.inner
 
 
-class _Saved(keras.losses.Loss):  # type: ignore[misc]
-    """The state, as one of the things a model saves and loads with its weights; Keras looks for it among attributes."""
+class _SavedState(keras.losses.Loss):  # type: ignore[misc]
+    """Saves the state with the weights. A `Loss`, since Keras saves attributes of the model of that class."""
 
     def __init__(self, stopping: HeldInStopping) -> None:
         super().__init__(name="heldin")
         self.stopping = stopping
 
     def save_own_variables(self, store: Any) -> None:
-        torch.save(self.stopping.state_dict(), written := io.BytesIO())
-        store["state"] = np.frombuffer(written.getvalue(), np.uint8)
+        torch.save(self.stopping.state_dict(), buffer := io.BytesIO())
+        store["state"] = np.frombuffer(buffer.getvalue(), np.uint8)
 
     def load_own_variables(self, store: Any) -> None:
         if "state" in store.keys():  # noqa: SIM118
-            read = io.BytesIO(np.asarray(store["state"]).tobytes())
-            self.stopping.load_state_dict(torch.load(read, weights_only=True))
+            buffer = io.BytesIO(np.asarray(store["state"]).tobytes())
+            self.stopping.load_state_dict(torch.load(buffer, weights_only=True))
 
 
-def _nothing(*_: Any) -> None:
-    """Say nothing."""
+class StatelessLosses:
+    """Per-sample losses f(model, batch) that discard what layers write: of the user's loss, or the compiled one."""
+
+    def __init__(self, loss_fn: LossFunction | None = None, sample_losses: SampleLosses | None = None) -> None:
+        self.loss_fn = loss_fn
+        self.sample_losses = sample_losses
+
+    def __call__(self, model: Any, batch: object) -> Tensor:
+        """Return the losses (m,) of a batch."""
+        with _stateless(model):
+            if self.sample_losses is not None:
+                return self.sample_losses(model, batch)
+            inputs, targets, weights = keras.utils.unpack_x_y_sample_weight(batch)
+            outputs = _outputs(model, inputs)
+            if self.loss_fn is not None:
+                return unreduced(self.loss_fn)(outputs, targets)
+            return _compiled_losses(model, outputs, targets, weights)
+
+
+def _stateless(model: keras.Model) -> Any:
+    """A scope in which variables are not written, with the weights that torch holds for the model."""
+    weights = [(variable, model.torch_params[variable.path]) for variable in model.trainable_variables]
+    return keras.StatelessScope(state_mapping=weights, collect_losses=True)
+
+
+def _check_loss(model: keras.Model, batch: object) -> None:
+    """Refuse a model whose loss is not the mean (or sum) of the per-sample losses computed here."""
+    inputs, targets, weights = keras.utils.unpack_x_y_sample_weight(batch)
+    with torch.no_grad(), own_randomness(0), untouched(model, mode="eval"), _stateless(model):
+        outputs = _outputs(model, inputs)
+        losses = _compiled_losses(model, outputs, targets, weights)
+        total = model.compute_loss(inputs, targets, outputs, weights)
+    if not any(torch.allclose(reduced, total, rtol=1e-3, equal_nan=True) for reduced in (losses.mean(), losses.sum())):
+        raise LossError(
+            f"The loss of the model should be its compiled loss, of one output. Found {float(total):.6g} instead of "
+            f"{float(losses.mean()):.6g}: compute_loss was overridden, or the loss is weighted. {LOSS_REMEDY}"
+        )
+
+
+def _outputs(model: keras.Model, inputs: object) -> Any:
+    takes_mode = {"training", "kwargs"} & {*inspect.signature(model.call).parameters}
+    return model(inputs, training=model.training) if takes_mode else model(inputs)
+
+
+def _compiled_losses(model: keras.Model, outputs: object, targets: object, weights: Tensor | None) -> Tensor:
+    if not isinstance(outputs, Tensor) or not isinstance(targets, Tensor):
+        raise LossError(f"The model should have one output and one target. Found more of them. {LOSS_REMEDY}")
+    losses = _unreduced_loss(model.loss, outputs, targets)(targets, outputs, weights)
+    total: Tensor = losses + sum(model.losses)  # the losses of regularizers, added to each sample
+    return total
+
+
+def _unreduced_loss(loss: Any, outputs: Tensor, targets: Tensor) -> keras.losses.Loss:
+    if isinstance(loss, str) and loss.lower() in ("crossentropy", "ce"):  # Keras chooses by the shapes
+        sparse = targets.ndim < outputs.ndim or (targets.shape[-1] == 1 and outputs.shape[-1] > 1)
+        kind = "binary" if outputs.shape[-1] == 1 else "sparse_categorical" if sparse else "categorical"
+        loss = f"{kind}_crossentropy"
+    found = keras.losses.get(loss)
+    if isinstance(found, keras.losses.Loss):
+        own = copy.copy(found)
+        own.reduction = None
+    else:
+        own = keras.losses.MeanSquaredError(reduction=None)  # a wrapper, as Keras makes one for every function
+        own.fn = found
+    return own

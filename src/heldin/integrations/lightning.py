@@ -1,91 +1,138 @@
-"""PyTorch Lightning: a callback for the Trainer.
-
-The loss is the one `training_step` returns, asked for single samples; batches are drawn beside the Trainer's own train
-loader. Stops by `trainer.should_stop`, logs by `log`, and its state is part of every checkpoint.
-"""
+"""Early stopping for PyTorch Lightning, as a callback."""
 
 from __future__ import annotations
 
+import inspect
+from collections import defaultdict
+from collections.abc import Iterable
+from contextlib import ExitStack
 from typing import Any
 
-from heldin.errors import BatchesError, MissingExtraError
-from heldin.integrations._adapter import Adapter
+import torch
+from torch import Tensor
+
+from heldin.errors import ArgumentError, BatchesError
+from heldin.integrations._adapter import Adapter, missing_extra, replaced_attributes
+from heldin.integrations._loss_capture import LOSS_REMEDY, capture_losses
 from heldin.signals import labelled
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
+    from torchmetrics import Metric, MetricCollection
 except ImportError as error:
-    raise MissingExtraError(
-        'heldin.integrations.lightning needs lightning. Install it: pip install "heldin[lightning]".'
-    ) from error
-
-from heldin.integrations._lightning_step import StepLosses, refuse_without_loss
+    raise missing_extra("lightning") from error
 
 
 class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
-    """Stops a Lightning training from the training data alone: `Trainer(callbacks=[HeldInStopping(patience=5)])`.
+    """Early stopping from the training data alone: `Trainer(callbacks=[HeldInStopping(patience=5)])`.
 
-    Takes the arguments that all frameworks share. Without `loss_fn` and `sample_losses` the loss is the one that
-    `training_step` returns, provided it is the value of one of torch's losses; with `loss_fn` it is
-    `loss_fn(module(inputs), targets)`, with `sample_losses` it is `sample_losses(module, batch)`.
+    Without `loss_fn` and `sample_losses` the loss is the one that `training_step` returns, if it is the value of one of
+    torch's losses. `loss_fn` is called as `loss_fn(module(inputs), targets)`, `sample_losses` as
+    `sample_losses(module, batch)`. Stops by `trainer.should_stop`, logs by `log`; checkpoints include the state.
 
     Example:
         >>> from heldin.integrations.lightning import HeldInStopping
         >>> stopping = HeldInStopping(patience=5)  # Trainer(callbacks=[stopping])
-        >>> stopping.sentence  # after trainer.fit(...): when and why
+        >>> stopping.sentence  # after trainer.fit(...): when and why it stopped
         'not stopped: nothing measured yet'
     """
 
     @property
     def state_key(self) -> str:
-        """Under which name Lightning keeps the state; rule and patience are no part of it, so that they can change."""
+        """The key of the state in checkpoints. It does not depend on rule and patience, so that they can change."""
         return f"HeldInStopping[{','.join(signal.label for signal in labelled(self.signal).values())}]"
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Begin, or go on from a checkpoint; one that says stop stops at once."""
+        """Start, or continue from a checkpoint. A checkpoint that says stop stops at once."""
         if self.loss_fn is None and self.sample_losses is None:
-            refuse_without_loss(pl_module)
+            _check_training_step(pl_module)
         self.bind(
             pl_module,
             sample_losses=StepLosses(trainer),
             optimizer=trainer.optimizers[0] if len(trainer.optimizers) == 1 else None,
             steps=trainer.global_step,
             together=trainer.world_size > 1,
-            tell=trainer.print,
+            report=trainer.print,
         )
         self._stop(trainer)
 
     def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+        self, trainer: Trainer, pl_module: LightningModule, outputs: object, batch: object, batch_idx: int
     ) -> None:
-        """Measure, where optimizer steps are counted."""
+        """Measure, if optimizer steps are counted."""
         values = self.after_steps(trainer.train_dataloader, trainer.global_step)
         if values:
-            # Lightning would hand on only those that meet its log_every_n_steps: so to the loggers by ourselves.
+            # Lightning would pass on only the steps that log_every_n_steps selects, so the loggers are called here.
             pl_module.log_dict(values, on_step=True, on_epoch=False, logger=False)
             for logger in trainer.loggers:
                 logger.log_metrics(values, step=trainer.global_step - 1)
         self._stop(trainer)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Measure, where epochs are counted."""
+        """Measure, if epochs are counted."""
         values = self.after_epoch(trainer.train_dataloader)
         if values:
             pl_module.log_dict(values, sync_dist=trainer.world_size > 1)
         self._stop(trainer)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Put back the weights asked for, and say the sentence."""
+        """Restore the weights that `keep` asks for, and report the sentence."""
         self.finish()
 
-    def look(self, loader: Any) -> dict[str, float]:
-        """As everywhere; several loaders at once have no batches of their own to choose from."""
+    def measure_and_decide(self, loader: Iterable[object]) -> dict[str, float]:
+        """Refuse several loaders: there is not one set of batches to draw from."""
         if isinstance(loader, (dict, list, tuple)):
             raise BatchesError(
                 f"The Trainer should have one train loader to draw batches from. Found a {type(loader).__name__} of "
                 f"{len(loader)}. Return one DataLoader, over a dataset that holds what the others do."
             )
-        return super().look(loader)
+        return super().measure_and_decide(loader)
 
     def _stop(self, trainer: Trainer) -> None:
         trainer.should_stop = trainer.should_stop or self.decision.stop
+
+
+class StepLosses:
+    """The per-sample losses f(module, batch) that `training_step` averages.
+
+    The batch passes through the transfer hooks, as in the Trainer. Logging and metrics are disabled meanwhile.
+    """
+
+    def __init__(self, trainer: Trainer) -> None:
+        self.trainer = trainer
+
+    def __call__(self, module: Any, batch: object) -> Tensor:
+        """Return the losses (m,) of a batch."""
+        batch = self.trainer.precision_plugin.convert_input(batch)
+        batch = module.on_before_batch_transfer(batch, 0)
+        batch = module.transfer_batch_to_device(batch, module.device, 0)
+        batch = module.on_after_batch_transfer(batch, 0)
+        takes_index = len(inspect.signature(module.training_step).parameters) > 1
+        arguments = (batch, 0) if takes_index else (batch,)
+        with ExitStack() as disabled:
+            disabled.enter_context(replaced_attributes(module, log=_zero, log_dict=_zero))
+            for part in module.modules():
+                if isinstance(part, (Metric, MetricCollection)):
+                    zero = _zero if isinstance(part, Metric) else _zeros
+                    disabled.enter_context(replaced_attributes(part, forward=zero, update=zero, compute=zero))
+            return capture_losses(lambda: module.training_step(*arguments), batch)
+
+
+def _zero(*_: object, **__: object) -> Tensor:
+    """The value of a disabled metric."""
+    return torch.zeros(())
+
+
+def _zeros(*_: object, **__: object) -> dict[str, Tensor]:
+    """The value of a disabled collection of metrics."""
+    return defaultdict(_zero)
+
+
+def _check_training_step(module: LightningModule) -> None:
+    """Refuse a step that runs the optimizer or reads the loader by itself: it does not return the loss of a batch."""
+    reads_loader = "dataloader_iter" in inspect.signature(module.training_step).parameters
+    if reads_loader or not module.automatic_optimization:
+        found = "takes dataloader_iter" if reads_loader else "runs the optimizer itself (automatic_optimization=False)"
+        raise ArgumentError(
+            f"The training_step should take a batch and return its loss. Found one that {found}. {LOSS_REMEDY}"
+        )

@@ -1,46 +1,39 @@
-"""skorch: a callback for nets.
+"""Early stopping for skorch nets, as a callback.
 
-The loss is the net's own, `get_loss` with its criterion unreduced; batches are drawn beside `iterator_train`. Values go
-into the net's history, the state into pickles of the net and into `Checkpoint(f_heldin=...)`.
-
-skorch has no word for "enough" but KeyboardInterrupt, which cannot be told from Ctrl-C and cuts off the callbacks that
-come later. So `fit_loop` is left by an exception of our own, caught right around it, once all of them had their turn.
+A skorch callback can end training only by KeyboardInterrupt, which is indistinguishable from Ctrl-C and skips the
+callbacks that come later. So the last callback raises `_StopTraining` instead, caught around `fit_loop`.
 """
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
-from typing import Any
 
-import torch
-from torch import nn
-from torch.nn.functional import mse_loss
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from heldin.errors import MissingExtraError
-from heldin.integrations._adapter import Adapter
-from heldin.integrations._counting import Steps
+from heldin.integrations._adapter import Adapter, missing_extra, replaced_attributes
+from heldin.probing.losses import LossFunction, unreduced
 from heldin.probing.randomness import own_randomness
 
 try:
+    from skorch import NeuralNet
     from skorch.callbacks import Callback
+    from skorch.dataset import unpack_data
 except ImportError as error:
-    raise MissingExtraError(
-        'heldin.integrations.skorch needs skorch. Install it: pip install "heldin[skorch]".'
-    ) from error
-
-from heldin.integrations._skorch_losses import NetLosses
+    raise missing_extra("skorch") from error
 
 LOOP_ARGUMENTS = ("X", "y", "epochs", "_routing_method")  # of fit_loop; all others go to the module
 
 
 class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
-    """Stops a skorch net from the training data alone: `NeuralNet(..., callbacks=[HeldInStopping(patience=5)])`.
+    """Early stopping from the training data alone: `NeuralNet(..., callbacks=[HeldInStopping(patience=5)])`.
 
-    Takes the arguments that all frameworks share. The loss is the net's own, provided its criterion has a `reduction`
-    or gives one loss a sample. Put it before other callbacks: they then see its values, and checkpoints its state.
-    `partial_fit` and a net that was pickled go on where they were; `fit` begins anew.
+    The loss is the net's own, if its criterion has a `reduction` or returns one loss per sample. Values are in the
+    history of the net; the state is in its pickles and in `Checkpoint(f_heldin=...)`. Put this callback first, so that
+    the others see its values. `partial_fit` and an unpickled net continue where they stopped; `fit` starts again.
 
     Example:
         >>> import torch
@@ -55,111 +48,136 @@ class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
         True
     """
 
-    _loader: Any = None
-    _step_counter: Steps | None = None
+    _loader: Iterable[object] = ()
 
-    def on_train_begin(self, net: Any, X: Any = None, y: Any = None, **kwargs: Any) -> None:  # noqa: N803
-        """Begin; go on from before where the net has been trained before."""
-        if self._stopper is not None and len(net.history) > 0 and self._loaded is None:
-            self._loaded = self._stopper.state_dict()
+    def on_train_begin(self, net: NeuralNet, X: object = None, y: object = None, **kwargs: object) -> None:  # noqa: N803
+        """Start, or continue if the net has been trained before."""
         optimizer = getattr(net, "optimizer_", None)
-        optimizer = getattr(optimizer, "optimizer", optimizer)  # as Accelerate wraps it
+        optimizer = getattr(optimizer, "optimizer", optimizer)  # Accelerate wraps it
+        optimizer = optimizer if isinstance(optimizer, Optimizer) else None
         losses = NetLosses(net)
         self.bind(
             net.module_,
             sample_losses=losses,
-            optimizer=optimizer if isinstance(optimizer, Optimizer) else None,
-            tell=print if net.verbose else _nothing,
+            optimizer=optimizer,
+            resume=len(net.history) > 0,
+            report=print if net.verbose else None,
         )
-        self._loader = None
-        if self._step_counter is not None:  # of a training that broke off
-            self._step_counter.end()
-        self._step_counter = Steps(optimizer) if isinstance(optimizer, Optimizer) else None
+        self._loader = ()
+        self._count_steps(optimizer)
         net.heldin_ = self  # where Checkpoint(f_heldin=...) looks for it
-        vars(net)["fit_loop"] = partial(_until_stopped, net, net.fit_loop, self, losses)
+        vars(net)["fit_loop"] = partial(self._run_fit_loop, net, net.fit_loop, losses)
 
-    def on_epoch_begin(self, net: Any, dataset_train: Any = None, **kwargs: Any) -> None:
-        """Have a loader of the net's own kind at hand."""
-        if self._loader is None:
+    def on_epoch_begin(self, net: NeuralNet, dataset_train: object = None, **kwargs: object) -> None:
+        """Create a loader as the net does."""
+        if self._loader == ():
             with own_randomness(None):
                 self._loader = net.get_iterator(dataset_train, training=True)
 
-    def on_batch_end(self, net: Any, batch: Any = None, training: bool = False, **kwargs: Any) -> None:
-        """Measure, where optimizer steps are counted."""
+    def on_batch_end(self, net: NeuralNet, batch: object = None, training: bool = False, **kwargs: object) -> None:
+        """Measure, if optimizer steps are counted."""
         if training:
-            taken = self._steps + 1 if self._step_counter is None else self._step_counter.taken
-            for name, value in self.after_steps(self._loader, taken).items():
+            steps = self._steps + 1 if self._step_counter is None else self._step_counter.count
+            for name, value in self.after_steps(self._loader, steps).items():
                 net.history.record_batch(name, value)
                 net.history.record(name, value)
 
-    def on_epoch_end(self, net: Any, **kwargs: Any) -> None:
-        """Measure, where epochs are counted."""
+    def on_epoch_end(self, net: NeuralNet, **kwargs: object) -> None:
+        """Measure, if epochs are counted."""
         for name, value in self.after_epoch(self._loader).items():
             net.history.record(name, value)
 
-    def on_train_end(self, net: Any, X: Any = None, y: Any = None, **kwargs: Any) -> None:  # noqa: N803
-        """Put back the weights asked for, and say the sentence."""
+    def on_train_end(self, net: NeuralNet, X: object = None, y: object = None, **kwargs: object) -> None:  # noqa: N803
+        """Restore the weights that `keep` asks for, and report the sentence."""
         self.finish()
-        if self._step_counter is not None:
-            self._step_counter.end()
-        self._loader = self._step_counter = self._loaded = None
+        self._count_steps(None)
+        self._loader, self._pending_state = (), None
+
+    def _run_fit_loop(
+        self, net: NeuralNet, fit_loop: Callable[..., object], losses: NetLosses, *args: object, **kwargs: object
+    ) -> NeuralNet:
+        """Replace the net's `fit_loop` for one call. Does not train if training was stopped before and is resumed."""
+        vars(net).pop("fit_loop", None)
+        losses.fit_params = {name: value for name, value in kwargs.items() if name not in LOOP_ARGUMENTS}
+        if self.decision.stop:
+            return net
+        # A net that was pickled during training has a _StopCallback already.
+        others = [
+            (name, one) for name, one in net.callbacks_ if not (isinstance(one, _StopCallback) and one.stopping is self)
+        ]
+        net.callbacks_ = [*others, ("heldin_stop", _StopCallback(self))]
+        try:
+            fit_loop(*args, **kwargs)
+        except _StopTraining:
+            pass
+        finally:
+            net.callbacks_ = others
+        return net
 
     def _get_param_names(self) -> list[str]:
-        """What scikit-learn's clone and set_params may see: the arguments, none of what was found in training."""
+        """Return the parameters for scikit-learn's clone and set_params: the arguments, no fitted attributes."""
         return [name for name in inspect.signature(Adapter.__init__).parameters if name != "self"]
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Everything but the model, which the net pickles by itself, and what belongs to this training."""
-        mine = {**vars(self), "_stopper": None, "_loader": None, "_step_counter": None, "_tell": print}
-        return {**mine, "_loaded": self.state_dict()}
+    def __getstate__(self) -> dict[str, object]:
+        """Leave out the model, which the net pickles, and the objects of the current training."""
+        transient = {"_stopper": None, "_loader": (), "_step_counter": None, "_report": print}
+        return {**vars(self), **transient, "_pending_state": self.state_dict()}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Decision and history can be read at once, without a model; training goes on from them."""
+    def __setstate__(self, state: dict[str, object]) -> None:
+        """Make decision and history readable without a model."""
         self.__dict__.update(state)
-        if state["_loaded"]:
-            stand_in = nn.ParameterList([torch.zeros(1)])
-            self._stopper = self._make(stand_in, mse_loss, None, torch.optim.SGD(stand_in.parameters()))
-            self._stopper.load_state_dict(state["_loaded"])
-        self._loaded = None
+        if self._pending_state:
+            self._stopper = self._create_placeholder()
+            self._stopper.load_state_dict(self._pending_state)
+        self._pending_state = None
 
 
-class _Enough(Exception):  # noqa: N818
-    """Leaves `fit_loop`."""
+class NetLosses(nn.Module):
+    """The per-sample losses f(model, batch) that the net averages. A module, so that its criterion is not changed."""
+
+    def __init__(self, net: NeuralNet) -> None:
+        super().__init__()
+        criterion = net.criterion_
+        self.criterion = getattr(criterion, "_orig_mod", criterion)  # inside a compiled module
+        self.net = net
+        self.fit_params: dict[str, object] = {}
+
+    def forward(self, model: nn.Module, batch: object) -> Tensor:
+        """Return the losses (m,) of a batch."""
+        inputs, targets = unpack_data(batch)
+        with (
+            _unreduced(self.criterion) as criterion,
+            replaced_attributes(self.net, module_=model, criterion_=criterion),
+        ):
+            outputs = self.net.infer(inputs, **self.fit_params)
+            losses: Tensor = self.net.get_loss(outputs, targets, X=inputs, training=True)
+        return losses
 
 
-class _Last(Callback):  # type: ignore[misc]
-    """The last of the callbacks: ends training when all others are done with the epoch, or the step."""
+@contextmanager
+def _unreduced(criterion: LossFunction) -> Iterator[LossFunction]:
+    """Yield the criterion without reduction. Not a copy of a module, as its `forward` may be bound to the original."""
+    if not isinstance(criterion, nn.Module) or "reduction" not in vars(criterion):
+        yield unreduced(criterion)
+        return
+    with replaced_attributes(criterion, reduction="none"):
+        yield criterion
+
+
+class _StopTraining(Exception):  # noqa: N818
+    """Ends `fit_loop`."""
+
+
+class _StopCallback(Callback):  # type: ignore[misc]
+    """The last of the callbacks: ends training after all others were called for the epoch or the step."""
 
     def __init__(self, stopping: HeldInStopping) -> None:
         self.stopping = stopping
 
-    def on_batch_end(self, net: Any, batch: Any = None, training: bool = False, **kwargs: Any) -> None:
+    def on_batch_end(self, net: NeuralNet, batch: object = None, training: bool = False, **kwargs: object) -> None:
         if training and self.stopping.decision.stop:
-            raise _Enough
+            raise _StopTraining
 
-    def on_epoch_end(self, net: Any, **kwargs: Any) -> None:
+    def on_epoch_end(self, net: NeuralNet, **kwargs: object) -> None:
         if self.stopping.decision.stop:
-            raise _Enough
-
-
-def _until_stopped(
-    net: Any, fit_loop: Any, stopping: HeldInStopping, losses: NetLosses, *args: Any, **kwargs: Any
-) -> Any:
-    """The net's `fit_loop`, for one call; nothing of it where a training that was stopped is taken up again."""
-    vars(net).pop("fit_loop", None)
-    losses.fit_params = {name: value for name, value in kwargs.items() if name not in LOOP_ARGUMENTS}
-    if stopping.decision.stop:
-        return net
-    others = [(name, one) for name, one in net.callbacks_ if not (isinstance(one, _Last) and one.stopping is stopping)]
-    net.callbacks_ = [*others, ("heldin_last", _Last(stopping))]
-    try:
-        fit_loop(*args, **kwargs)
-    except _Enough:
-        pass
-    finally:
-        net.callbacks_ = others
-    return net
-
-
-def _nothing(*_: Any) -> None:
-    """Say nothing."""
+            raise _StopTraining

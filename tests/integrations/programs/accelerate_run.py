@@ -1,8 +1,8 @@
-"""An Accelerate loop that can be killed, resumed and run on several ranks.
+"""A training with Accelerate that can be killed, resumed and run on several ranks.
 
-    accelerate_run.py FOLDER [KILLED_AT_EPOCH]
+    accelerate_run.py FOLDER [KILL_AT_EPOCH]
 
-Writes a checkpoint to FOLDER after each epoch, goes on from it where there is one, and writes what it came to into
+Saves a checkpoint in FOLDER after each epoch, resumes from it if there is one, and writes its summary to
 FOLDER/rank<r>.json.
 """
 
@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 from pathlib import Path
 
 import torch
 from accelerate import Accelerator
-from mnist_mlp import mlp, noisy_mnist
+from mnist_mlp import kill_process, mlp, noisy_mnist, summary
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -26,7 +25,7 @@ LOSS = nn.CrossEntropyLoss()
 
 
 class Loop:
-    """A training that can be saved and taken up again."""
+    """A training that can be saved and resumed."""
 
     def __init__(self, *, batch_size: int = 30, clip: float | None = None, net: nn.Module | None = None, **options):
         torch.manual_seed(5)
@@ -46,14 +45,14 @@ class Loop:
     def load_state_dict(self, state):
         self.epoch, self.steps = state["epoch"], state["steps"]
 
-    def train(self, stopping=None, *, epochs=20, steps=None, folder=None, killed_at=None):
-        """Until it says stop; with a limit of steps, `stopping` is asked after each batch."""
+    def train(self, stopping=None, *, epochs=20, steps=None, folder=None, kill_at=None):
+        """Train until the decision to stop. With a limit of steps, `stopping.step` is called after each batch."""
         while self.epoch < epochs:
             torch.manual_seed(self.epoch)
             self.loader.set_epoch(self.epoch)
             for x, y in self.loader:
-                if killed_at == self.epoch:
-                    os.kill(os.getpid(), signal.SIGKILL)
+                if kill_at == self.epoch:
+                    kill_process()
                 with self.accelerator.accumulate(self.model):
                     self.accelerator.backward(LOSS(self.model(x), y))
                     if self.clip is not None and self.accelerator.sync_gradients:
@@ -73,14 +72,8 @@ class Loop:
                 return
 
 
-def outcome(stopping: HeldInStopping, loop: Loop) -> dict:
-    """What it came to, as JSON."""
-    return {
-        "values": [reading.values["gradient_disparity"] for reading in stopping.stopper.history],
-        "decision": stopping.decision.as_dict(),
-        "epochs": loop.epoch,
-        "weights": [float(parameter.detach().double().sum()) for parameter in loop.model.parameters()],
-    }
+def summary_of(stopping: HeldInStopping, loop: Loop) -> dict:
+    return summary(stopping, loop.model.parameters(), epochs=loop.epoch)
 
 
 if __name__ == "__main__":
@@ -90,8 +83,8 @@ if __name__ == "__main__":
     stopping = HeldInStopping(loss_fn=LOSS, patience=2, keep="before_rise").attach(loop.accelerator, loop.model)
     if (folder / "checkpoint").exists():
         loop.accelerator.load_state(folder / "checkpoint")
-    loop.train(stopping, folder=folder, killed_at=int(sys.argv[2]) if sys.argv[2:] else None)
+    loop.train(stopping, folder=folder, kill_at=int(sys.argv[2]) if sys.argv[2:] else None)
     stopping.finish()
-    result = outcome(stopping, loop)
+    result = summary_of(stopping, loop)
     (folder / f"rank{loop.accelerator.process_index}.json").write_text(json.dumps(result))
     loop.accelerator.end_training()

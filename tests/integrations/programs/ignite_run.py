@@ -1,16 +1,14 @@
 """An Ignite training that can be killed, resumed and run on several ranks.
 
-    ignite_run.py FOLDER [KILLED_AT_EPOCH]
+    ignite_run.py FOLDER [KILL_AT_EPOCH]
 
-Writes checkpoints to FOLDER, goes on from the last one where there is one, and writes what it came to into
-FOLDER/rank<r>.json.
+Saves checkpoints in FOLDER, resumes from the last one if there is one, and writes its summary to FOLDER/rank<r>.json.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 from pathlib import Path
 
@@ -18,7 +16,7 @@ import ignite.distributed as idist
 import torch
 from ignite.engine import Engine, Events, create_supervised_trainer
 from ignite.handlers import Checkpoint, DiskSaver
-from mnist_mlp import mlp, noisy_mnist
+from mnist_mlp import kill_process, mlp, noisy_mnist, summary
 from torch import nn
 from torch.utils.data import DataLoader, DistributedSampler
 
@@ -27,8 +25,8 @@ from heldin.integrations.ignite import HeldInStopping
 LOSS = nn.CrossEntropyLoss()
 
 
-def trained(folder: Path, patience: int = 2, killed_at: int | None = None, epochs: int = 12):
-    """Train, with a checkpoint after each epoch, from the last one where there is one."""
+def train(folder: Path, patience: int = 2, kill_at: int | None = None, epochs: int = 12):
+    """Train, with a checkpoint after each epoch; resume from the last one if there is one."""
     data, model = noisy_mnist(), idist.auto_model(mlp())
     order = DistributedSampler(data, num_replicas=idist.get_world_size(), rank=idist.get_rank())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.5)
@@ -42,8 +40,8 @@ def trained(folder: Path, patience: int = 2, killed_at: int | None = None, epoch
     trainer.add_event_handler(Events.ITERATION_STARTED, lambda engine: torch.manual_seed(engine.state.iteration))
 
     def kill(engine: Engine) -> None:
-        if engine.state.epoch - 1 == killed_at and engine.state.iteration % 10 == 3:
-            os.kill(os.getpid(), signal.SIGKILL)
+        if engine.state.epoch - 1 == kill_at and engine.state.iteration % 10 == 3:
+            kill_process()
 
     trainer.add_event_handler(Events.ITERATION_COMPLETED, kill)
     if (folder / "last.pt").exists():
@@ -52,22 +50,16 @@ def trained(folder: Path, patience: int = 2, killed_at: int | None = None, epoch
     return stopping, trainer, model
 
 
-def outcome(stopping: HeldInStopping, trainer: Engine, model: nn.Module) -> dict:
-    """What it came to, as JSON."""
-    return {
-        "values": [reading.values["gradient_disparity"] for reading in stopping.stopper.history],
-        "logged": trainer.state.metrics["heldin/gradient_disparity"],
-        "decision": stopping.decision.as_dict(),
-        "epochs": trainer.state.epoch,
-        "weights": [float(parameter.detach().double().sum()) for parameter in model.parameters()],
-    }
+def summary_of(stopping: HeldInStopping, trainer: Engine, model: nn.Module) -> dict:
+    logged = trainer.state.metrics["heldin/gradient_disparity"]
+    return summary(stopping, model.parameters(), logged=logged, epochs=trainer.state.epoch)
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    folder, killed = Path(sys.argv[1]), [int(epoch) for epoch in sys.argv[2:]]
+    folder = Path(sys.argv[1])
     if "WORLD_SIZE" in os.environ:
         idist.initialize("gloo")
-    result = outcome(*trained(folder, killed_at=killed[0] if killed else None))
+    result = summary_of(*train(folder, kill_at=int(sys.argv[2]) if sys.argv[2:] else None))
     (folder / f"rank{idist.get_rank()}.json").write_text(json.dumps(result))
     idist.finalize()

@@ -1,14 +1,13 @@
 """A Keras training that can be killed and resumed.
 
-    keras_run.py FOLDER [KILLED_AT_EPOCH]
+    keras_run.py FOLDER [KILL_AT_EPOCH]
 
-Writes a backup to FOLDER and goes on from it where there is one.
+Saves a backup in FOLDER and resumes from it if there is one.
 """
 
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from pathlib import Path
 
@@ -17,13 +16,13 @@ os.environ["KERAS_BACKEND"] = "torch"
 import keras
 import torch
 from keras import layers
-from mnist_mlp import noisy_mnist
+from mnist_mlp import kill_process, noisy_mnist, summary
 
 from heldin.integrations.keras import HeldInStopping
 
 
 def mlp(optimizer=None, loss="sparse_categorical_crossentropy", dtype=None, regularizer=None) -> keras.Model:
-    """A small network that would show any trace left on it."""
+    """Return a small network with state that a measurement could change."""
     keras.utils.set_random_seed(1)
     model = keras.Sequential(
         [
@@ -39,12 +38,12 @@ def mlp(optimizer=None, loss="sparse_categorical_crossentropy", dtype=None, regu
     return model
 
 
-class Reproducible(keras.callbacks.Callback):
-    """Each epoch has random numbers of its own: Keras's backups hold none. Ends the process as a power cut does."""
+class SeedEpochs(keras.callbacks.Callback):
+    """Seed each epoch, since Keras's backups have no random state; kill the process in one of them."""
 
-    def __init__(self, killed_at: int | None) -> None:
+    def __init__(self, kill_at: int | None) -> None:
         super().__init__()
-        self.killed_at = killed_at
+        self.kill_at = kill_at
         self.epoch = 0
 
     def on_epoch_begin(self, epoch, logs=None):
@@ -52,31 +51,29 @@ class Reproducible(keras.callbacks.Callback):
         self.epoch = epoch
 
     def on_train_batch_end(self, batch, logs=None):
-        if (self.epoch, batch) == (self.killed_at, 3):
-            os.kill(os.getpid(), signal.SIGKILL)
+        if (self.epoch, batch) == (self.kill_at, 3):
+            kill_process()
 
 
-def trained(folder: Path, stopping: HeldInStopping, killed_at: int | None = None, epochs: int = 16):
-    """Train, with a backup after each epoch, from the last one where there is one."""
+def train(folder: Path, stopping: HeldInStopping, kill_at: int | None = None, epochs: int = 16):
+    """Train, with a backup after each epoch; resume from the last one if there is one."""
     x, y = (tensor.numpy() for tensor in noisy_mnist().tensors)
     model = mlp()
     backup = keras.callbacks.BackupAndRestore(str(folder / "backup"), delete_checkpoint=False)
-    callbacks = [stopping, backup, Reproducible(killed_at)]
+    callbacks = [stopping, backup, SeedEpochs(kill_at)]
     model.fit(x, y, batch_size=30, epochs=epochs, callbacks=callbacks, shuffle=False, verbose=0)
     return model
 
 
-def outcome(stopping: HeldInStopping, model: keras.Model) -> dict:
-    """What it came to, as JSON."""
-    return {
-        "values": [reading.values["gradient_disparity"] for reading in stopping.stopper.history],
-        "logged": model.history.history["heldin/gradient_disparity"][-1],
-        "decision": stopping.decision.as_dict(),
-        "steps": int(keras.ops.convert_to_tensor(model.optimizer.iterations)),
-        "weights": [float(variable.value.detach().double().sum()) for variable in model.trainable_variables],
-    }
+def summary_of(stopping: HeldInStopping, model: keras.Model) -> dict:
+    return summary(
+        stopping,
+        [variable.value for variable in model.trainable_variables],
+        logged=model.history.history["heldin/gradient_disparity"][-1],
+        steps=int(keras.ops.convert_to_tensor(model.optimizer.iterations)),
+    )
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    trained(Path(sys.argv[1]), HeldInStopping(patience=2), *map(int, sys.argv[2:]))
+    train(Path(sys.argv[1]), HeldInStopping(patience=2), *map(int, sys.argv[2:]))

@@ -1,23 +1,21 @@
 """A Lightning training that can be killed, resumed and run on several ranks.
 
-    lightning_run.py FOLDER [KILLED_AT_EPOCH]
+    lightning_run.py FOLDER [KILL_AT_EPOCH]
 
-Writes checkpoints to FOLDER, goes on from the last one where there is one, and writes what it came to into
-FOLDER/rank<r>.json.
+Saves checkpoints in FOLDER, resumes from the last one if there is one, and writes its summary to FOLDER/rank<r>.json.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 from pathlib import Path
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
-from mnist_mlp import mlp, noisy_mnist
+from mnist_mlp import kill_process, mlp, noisy_mnist, summary
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, DistributedSampler
 
@@ -25,8 +23,6 @@ from heldin.integrations.lightning import HeldInStopping
 
 
 class Digits(LightningModule):
-    """The network, as one writes it for Lightning."""
-
     def __init__(self) -> None:
         super().__init__()
         self.net = mlp()
@@ -35,7 +31,7 @@ class Digits(LightningModule):
         return self.net(x)
 
     def on_train_batch_start(self, batch, batch_idx):
-        torch.manual_seed(self.global_step)  # for dropout: Lightning's checkpoints hold no random state
+        torch.manual_seed(self.global_step)  # for dropout: Lightning's checkpoints have no random state
 
     def training_step(self, batch, batch_idx):
         x, y = batch
@@ -47,24 +43,22 @@ class Digits(LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.1, momentum=0.5)
 
 
-class Killed(Callback):
-    """Ends the process as a power cut does."""
-
+class KillAt(Callback):
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
 
     def on_train_batch_start(self, trainer, module, batch, batch_idx):
         if trainer.current_epoch == self.epoch and batch_idx == 3:
-            os.kill(os.getpid(), signal.SIGKILL)
+            kill_process()
 
 
-def trained(folder: Path, *callbacks: Callback, resume: bool = False, **options) -> tuple[Trainer, Digits]:
+def train(folder: Path, *callbacks: Callback, resume: bool = False, **options) -> tuple[Trainer, Digits]:
     """Train, with a checkpoint after each epoch."""
     torch.manual_seed(0)
     data, module = noisy_mnist(), Digits()
     ranks = int(os.environ.get("WORLD_SIZE", "1"))
     torch.manual_seed(0)
-    order = DistributedSampler(data, num_replicas=1, rank=0) if ranks == 1 else None  # follows from the epoch alone
+    order = DistributedSampler(data, num_replicas=1, rank=0) if ranks == 1 else None  # depends on the epoch alone
     trainer = Trainer(
         **{"max_epochs": 12} | options,
         accelerator="cpu",
@@ -80,22 +74,16 @@ def trained(folder: Path, *callbacks: Callback, resume: bool = False, **options)
     return trainer, module
 
 
-def outcome(stopping: HeldInStopping, trainer: Trainer, module: Digits) -> dict:
-    """What it came to, as JSON."""
-    return {
-        "values": [reading.values["gradient_disparity"] for reading in stopping.stopper.history],
-        "logged": float(trainer.callback_metrics["heldin/gradient_disparity"]),
-        "decision": stopping.decision.as_dict(),
-        "epochs": trainer.current_epoch,
-        "weights": [float(parameter.detach().double().sum()) for parameter in module.parameters()],
-    }
+def summary_of(stopping: HeldInStopping, trainer: Trainer, module: Digits) -> dict:
+    logged = float(trainer.callback_metrics["heldin/gradient_disparity"])
+    return summary(stopping, module.parameters(), logged=logged, epochs=trainer.current_epoch)
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
     folder = Path(sys.argv[1])
-    killed = [Killed(int(epoch)) for epoch in sys.argv[2:]]
     stopping = HeldInStopping(patience=2)
-    trainer, module = trained(folder, stopping, *killed, resume=(folder / "last.ckpt").exists())
-    result = outcome(stopping, trainer, module)
+    kills = [KillAt(int(epoch)) for epoch in sys.argv[2:]]
+    trainer, module = train(folder, stopping, *kills, resume=(folder / "last.ckpt").exists())
+    result = summary_of(stopping, trainer, module)
     (folder / f"rank{trainer.global_rank}.json").write_text(json.dumps(result))

@@ -1,7 +1,9 @@
-"""What is trained, on what, in the tests of every framework."""
+"""What the programs and tests of all frameworks share: the data, the network, and the summary of a training."""
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 import torch
@@ -12,7 +14,7 @@ from heldin.lab.data import mnist5k
 
 
 def noisy_mnist(num: int = 300) -> TensorDataset:
-    """Real digits, (784,), half of them with a random label."""
+    """Return real digits, (784,), half of them with a random label."""
     arrays = mnist5k.read(Path())
     generator = torch.Generator().manual_seed(0)
     chosen = torch.randperm(len(arrays.x_train), generator=generator)[:num]
@@ -23,6 +25,21 @@ def noisy_mnist(num: int = 300) -> TensorDataset:
 
 
 def mlp(seed: int = 1) -> nn.Module:
-    """A small network that would show any trace left on it: BatchNorm counts, dropout draws."""
+    """Return a small network with state that a measurement could change: BatchNorm statistics, dropout's randomness."""
     torch.manual_seed(seed)
     return nn.Sequential(nn.Linear(784, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Dropout(0.1), nn.Linear(32, 10))
+
+
+def summary(stopping, parameters, **more) -> dict:
+    """Return what a training ended with, as JSON values."""
+    return {
+        "values": [reading.values["gradient_disparity"] for reading in stopping.stopper.history],
+        "decision": stopping.decision.as_dict(),
+        "weights": [float(parameter.detach().double().sum()) for parameter in parameters],
+        **more,
+    }
+
+
+def kill_process() -> None:
+    """End this process without any clean-up, as a power cut does."""
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""DDP by hand on 2 ranks: what each saw, decided, and raised."""
+"""A plain DDP loop on 2 ranks: writes what each rank measured, decided and raised."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import torch
-from mnist_mlp import mlp, noisy_mnist
+from mnist_mlp import mlp, noisy_mnist, summary
 from torch import distributed, nn
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
@@ -25,9 +25,9 @@ sampler = DistributedSampler(data)
 loader = DataLoader(data, batch_size=30, sampler=sampler)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
-said: list[str] = []
+reported: list[str] = []
 together = Adapter(loss_fn=nn.CrossEntropyLoss(), patience=2, keep="before_rise")
-together.bind(model, tell=said.append)
+together.bind(model, report=reported.append)
 alone = Adapter(loss_fn=nn.CrossEntropyLoss(), patience=2)
 alone.bind(model, together=False)
 for epoch in range(30):
@@ -37,33 +37,32 @@ for epoch in range(30):
         cross_entropy(model(x), y).backward()
         optimizer.step()
     together.after_epoch(loader)
-    alone.look(loader)
+    alone.measure_and_decide(loader)
     if together.decision.stop:
         break
 together.finish()
 
-error = astray = ""
+error = different_step = ""
 broken = Adapter(loss_fn=nn.CrossEntropyLoss())
 broken.bind(model)
 try:
     broken.after_epoch([(x * (float("nan") if rank == 0 else 1.0), y) for x, y in loader])
 except HeldinError as found:
     error = f"{type(found).__name__}: {found}"
-elsewhere = Adapter(loss_fn=nn.CrossEntropyLoss(), every=2 - rank)
-elsewhere.bind(model)
+out_of_step = Adapter(loss_fn=nn.CrossEntropyLoss(), every=2 - rank)
+out_of_step.bind(model)
 try:
-    elsewhere.after_steps(loader, 2 - rank)
+    out_of_step.after_steps(loader, 2 - rank)
 except HeldinError as found:
-    astray = str(found)
+    different_step = str(found)
 
-result = {
-    "own_values": [reading.values["gradient_disparity"] for reading in alone.stopper.history],
-    "values": [reading.values["gradient_disparity"] for reading in together.stopper.history],
-    "decision": together.decision.as_dict(),
-    "weights": [float(parameter.detach().double().sum()) for parameter in model.parameters()],
-    "said": said,
-    "error": error,
-    "astray": astray,
-}
+result = summary(
+    together,
+    model.parameters(),
+    own_values=[reading.values["gradient_disparity"] for reading in alone.stopper.history],
+    reported=reported,
+    error=error,
+    different_step=different_step,
+)
 (Path(sys.argv[1]) / f"rank{rank}.json").write_text(json.dumps(result))
 distributed.destroy_process_group()
