@@ -33,7 +33,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from heldin import Patience, Smoothed, StopReason
 from heldin.needs import BatchGradients
 from heldin.rules import NthRise
-from heldin.signals import RememberingSignal
+from heldin.signals import StatefulSignal
 from heldin.types import Direction
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -42,7 +42,7 @@ NAN = float("nan")
 
 
 @dataclass(frozen=True)
-class ScriptedSignal(RememberingSignal):
+class ScriptedSignal(StatefulSignal):
     """Reads the values of the script, one after the other."""
 
     name: ClassVar[str] = "scripted"
@@ -53,7 +53,7 @@ class ScriptedSignal(RememberingSignal):
     def needs(self):
         return BatchGradients("none")
 
-    def recall(self, memory, found):
+    def step(self, memory, found):
         seen = memory.get("seen", 0)
         return {"seen": seen + 1}, self.script[seen]
 

@@ -9,9 +9,9 @@ of them measures); `finish` when training ends, for whatever reason.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import nn
@@ -19,15 +19,16 @@ from torch.nn.functional import mse_loss
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.optim import Optimizer
 
+from heldin.distributed import rank
 from heldin.errors import ArgumentError, HeldinError, MissingExtraError, require_integer
-from heldin.integrations._agreement import AgreeingStopping as EarlyStopping
-from heldin.integrations._agreement import num_ranks, rank
 from heldin.integrations._loss_capture import OutputLosses
+from heldin.measuring import NUM_BATCHES, Probes, SignalChoice
 from heldin.probing import Probe, draw
-from heldin.probing.batches import moved
+from heldin.probing.batches import to_device
 from heldin.probing.losses import LossFunction, SampleLosses
 from heldin.rules import Rule
-from heldin.signals import Signal
+from heldin.snapshots import Keep
+from heldin.stopping import EarlyStopping
 from heldin.types import Decision, StopReason
 
 Losses: TypeAlias = "tuple[LossFunction | None, SampleLosses | None]"  # one of them
@@ -42,14 +43,14 @@ class Adapter:
     def __init__(
         self,
         *,
-        signal: Sequence[Signal | str] | Signal | str = "gradient_disparity",
+        signal: SignalChoice = "gradient_disparity",
         rule: Rule | str | None = None,
         patience: int | None = None,
-        batches: int = 5,
-        probes: str = "fresh",
+        batches: int = NUM_BATCHES,
+        probes: Probes = "fresh",
         every: int | None = None,
         warmup: int = 0,
-        keep: str | None = None,
+        keep: Keep | None = None,
         loss_fn: LossFunction | None = None,
         sample_losses: SampleLosses | None = None,
         seed: int = 0,
@@ -110,9 +111,7 @@ class Adapter:
     @property
     def sentence(self) -> str:
         """When and why training was stopped, in one sentence."""
-        unit: Literal["epoch", "step"] = "epoch" if self.every is None else "step"
-        # Once `Decision` has a unit: return replace(self.decision, unit=unit).sentence
-        return self.decision.sentence.replace("stopped at epoch", f"stopped at {unit}", 1)
+        return self.decision.sentence
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state for a checkpoint: plain values and tensors, without the arguments of this object."""
@@ -221,8 +220,10 @@ class Adapter:
             seed=self.seed,
             sample_losses=sample_losses,
             optimizer=optimizer,
+            together=together,
+            unit="epoch" if self.every is None else "step",
         )
-        stopper.decide_together(together and num_ranks() > 1)
+        stopper.reader.few_batches_remedy = "Train with a smaller batch size, a fifth of the data or less."
         return stopper
 
     def _create_placeholder(self) -> EarlyStopping:
@@ -250,7 +251,7 @@ class OutputAdapter(Adapter):
         model = self.stopper.model
         (batch,) = draw(getattr(loader, "base_dataloader", loader), 1, seed=self.seed)
         with full_precision(model), Probe(model, None, sample_losses=self._unidentified).session() as devices:
-            self._unidentified.identify(model, moved(batch, devices))
+            self._unidentified.identify(model, to_device(batch, devices))
         self._unidentified = None
 
     def measure_and_decide(self, loader: Iterable[object]) -> dict[str, float]:

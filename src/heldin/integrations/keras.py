@@ -23,16 +23,14 @@ from torch import Tensor, nn
 from heldin.errors import ArgumentError, HeldinError, LossError, MissingExtraError
 from heldin.integrations._adapter import Adapter, Losses, missing_extra
 from heldin.integrations._loss_capture import LOSS_REMEDY
-from heldin.needs import BatchGradients, Outputs, RandomLabelStep, SteppedOutputs
+from heldin.measuring import NUM_POOLED, SignalChoice
 from heldin.probing.batches import draw
+from heldin.probing.isolation import derive_seed, preserve_state, seeded_randomness
 from heldin.probing.losses import LossFunction, SampleLosses, unreduced
-from heldin.probing.randomness import own_randomness, seed_for
-from heldin.probing.trace import untouched
-from heldin.signals import labelled
+from heldin.signals import signals_by_label
 
 Logs: TypeAlias = "dict[str, float] | None"
 SET_BACKEND = 'Set it before Keras is imported: os.environ["KERAS_BACKEND"] = "torch".'
-POOLED_BATCHES = 40  # the default `pool` of EarlyStopping, for rescale="pooled_std"
 
 try:
     import keras
@@ -95,7 +93,7 @@ class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
                 "A signal that reads the same samples each time needs the training data. "
                 "Found `data = None`. Pass a DataLoader over the training data, or a list of its batches."
             )
-        self._sampler = ReservoirSampler(max(self.batches, POOLED_BATCHES) if pools else self.batches, self.seed)
+        self._sampler = ReservoirSampler(max(self.batches, NUM_POOLED) if pools else self.batches, self.seed)
 
     def set_model(self, model: keras.Model) -> None:
         """Save and load the state with the weights of this model."""
@@ -185,13 +183,13 @@ class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
             self.model.stop_training = True
 
 
-def _required_by(signal: Any) -> tuple[bool, bool, bool]:
+def _required_by(signal: SignalChoice) -> tuple[bool, bool, bool]:
     """Whether any signal takes optimizer steps, reads the same samples each time, or pools losses of many batches."""
-    needs = [one.needs for one in labelled(signal).values()]
+    needs = [one.needs for one in signals_by_label(signal).values()]
     return (
-        any(isinstance(need, (SteppedOutputs, RandomLabelStep)) for need in needs),
-        any(isinstance(need, Outputs) for need in needs),
-        any(isinstance(need, BatchGradients) and need.rescale == "pooled_std" for need in needs),
+        any(need.takes_steps for need in needs),
+        any(need.uses_outputs for need in needs),
+        any(need.pools_losses for need in needs),
     )
 
 
@@ -206,7 +204,7 @@ class ReservoirSampler:
 
     def restart(self, num_measurements: int) -> None:
         """Sample from the batches added from now on. Earlier ones stay until there are enough new ones."""
-        self._seen, self._random = 0, random.Random(seed_for(self.seed, "passing", num_measurements))
+        self._seen, self._random = 0, random.Random(derive_seed(self.seed, "passing", num_measurements))
 
     def add(self, batch: object) -> None:
         """Keep the batch, or not."""
@@ -283,7 +281,7 @@ def _stateless(model: keras.Model) -> Any:
 def _check_loss(model: keras.Model, batch: object) -> None:
     """Refuse a model whose loss is not the mean (or sum) of the per-sample losses computed here."""
     inputs, targets, weights = keras.utils.unpack_x_y_sample_weight(batch)
-    with torch.no_grad(), own_randomness(0), untouched(model, mode="eval"), _stateless(model):
+    with torch.no_grad(), seeded_randomness(0), preserve_state(model, mode="eval"), _stateless(model):
         outputs = _outputs(model, inputs)
         losses = _compiled_losses(model, outputs, targets, weights)
         total = model.compute_loss(inputs, targets, outputs, weights)

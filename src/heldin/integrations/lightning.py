@@ -14,7 +14,7 @@ from torch import Tensor
 from heldin.errors import ArgumentError, BatchesError
 from heldin.integrations._adapter import Adapter, missing_extra, replaced_attributes
 from heldin.integrations._loss_capture import LOSS_REMEDY, capture_losses
-from heldin.signals import labelled
+from heldin.signals import signals_by_label
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
@@ -40,7 +40,7 @@ class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
     @property
     def state_key(self) -> str:
         """The key of the state in checkpoints. It does not depend on rule and patience, so that they can change."""
-        return f"HeldInStopping[{','.join(signal.label for signal in labelled(self.signal).values())}]"
+        return f"HeldInStopping[{','.join(signal.label for signal in signals_by_label(self.signal).values())}]"
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Start, or continue from a checkpoint. A checkpoint that says stop stops at once."""

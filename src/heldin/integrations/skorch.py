@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from heldin.integrations._adapter import Adapter, missing_extra, replaced_attributes
+from heldin.probing.isolation import seeded_randomness
 from heldin.probing.losses import LossFunction, unreduced
-from heldin.probing.randomness import own_randomness
 
 try:
     from skorch import NeuralNet
@@ -71,7 +71,7 @@ class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
     def on_epoch_begin(self, net: NeuralNet, dataset_train: object = None, **kwargs: object) -> None:
         """Create a loader as the net does."""
         if self._loader == ():
-            with own_randomness(None):
+            with seeded_randomness(None):
                 self._loader = net.get_iterator(dataset_train, training=True)
 
     def on_batch_end(self, net: NeuralNet, batch: object = None, training: bool = False, **kwargs: object) -> None:
