@@ -63,7 +63,7 @@ def measure(
 
     Args:
         model: any module with trainable parameters.
-        loss_fn: the loss used in training (see `Probe`), or None if `sample_losses` is given.
+        loss_fn: the loss used in training, as for `EarlyStopping`; None if `sample_losses` is given.
         batches: exactly the batches to use, at least 2.
         signals: names, or objects with their options; `"all"` for every signal that can be measured here.
         against: a second set of batches, for signals that compare two (`TrainValDisparity`).

@@ -86,22 +86,19 @@ class WeightSnapshot:
         if self.keep is None or self.keep != state["keep"] or state["epoch"] is None:
             return
         self.epoch, self._weights = state["epoch"], state["weights"]
-        if self._weights is None and not self._find_in_files():
-            self._check_file_of(model)
-            self.reset()
+        if self._weights is None:
+            self._find_weights(model)
 
-    def _find_in_files(self) -> bool:
-        """True if the weights of `epoch` are in the file, or in the previous one, from which they are read."""
-        for path in [] if self.keep_in is None else [self.keep_in, _previous(self.keep_in)]:
-            if path.exists() and (content := _load(path))["epoch"] == self.epoch:
-                self._in_checkpoint = path == self.keep_in
-                self._weights = None if self._in_checkpoint else content["weights"]
-                return True
-        return False
-
-    def _check_file_of(self, model: nn.Module) -> None:
-        """Warn if the file holds weights of this model from another epoch; raise if they are of another model."""
+    def _find_weights(self, model: nn.Module) -> None:
+        """Find the weights of `epoch` in the file, or read them from the previous one; else warn and keep none."""
         content = self._read_file()
+        self._in_checkpoint = content["epoch"] == self.epoch
+        if self._in_checkpoint:
+            return
+        previous = _previous(self.keep_in)
+        if previous.exists() and (earlier := _load(previous))["epoch"] == self.epoch:
+            self._weights = earlier["weights"]
+            return
         if _shapes(content["weights"]) != _shapes(model.state_dict()):
             raise self._other_run(content["epoch"])
         warn(
@@ -109,6 +106,7 @@ class WeightSnapshot:
             f"{content['epoch']}, kept since this state was saved. No weights are kept until better ones come, which "
             "overwrite these. To return to an older checkpoint, copy the file with each checkpoint."
         )
+        self.reset()
 
     def _read_file(self) -> dict[str, Any]:
         if self.keep_in is None or not self.keep_in.exists():
@@ -139,7 +137,8 @@ def _load(path: Path) -> dict[str, Any]:
     return content
 
 
-def _previous(path: Path) -> Path:
+def _previous(path: Path | None) -> Path:
+    assert path is not None
     return path.with_name(path.name + ".before")
 
 
