@@ -1,4 +1,4 @@
-"""Figures that the lab has none for: one curve a setting on the same axes, and end values over a series."""
+"""Figures that the lab does not have: one curve per setting, values over a sweep, scatter plots and bars."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ import matplotlib.pyplot as plt
 import pandas as pd
 
 from heldin.lab.curves import curve_of, estimate, has, mean_curve
-from heldin.lab.grouping import Group
+from paper.harness import RunGroup
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
 @dataclass(frozen=True)
-class LevelsDisplay:
-    """One quantity over epochs, the mean over seeds, one curve a setting.
+class SettingCurvesDisplay:
+    """One quantity over epochs, averaged over seeds, one curve per setting.
 
     Args:
-        groups: by what stands in the legend.
-        name: a metric, a signal by its label, or a derived curve.
+        groups: By their titles in the legend.
+        name: A metric, the label of a signal, or a derived curve.
     """
 
-    groups: Mapping[str, Group]
+    groups: Mapping[str, RunGroup]
     name: str
 
     def frame(self) -> pd.DataFrame:
-        """One row an epoch of a setting."""
+        """Return one row per setting and epoch."""
         rows = [
             {"setting": title, "epoch": epoch, self.name: math.nan if value is None else value}
             for title, group in self.groups.items()
@@ -39,7 +39,7 @@ class LevelsDisplay:
         return pd.DataFrame(rows, columns=["setting", "epoch", self.name])
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw on `ax`, or on a new figure."""
+        """Draw on `ax`, or on a new figure, and return the axes."""
         ax = _axes(ax)
         for title, part in self.frame().groupby("setting", sort=False):
             ax.plot(part["epoch"], part[self.name], label=str(title))
@@ -51,101 +51,101 @@ class LevelsDisplay:
 
 
 @dataclass(frozen=True)
-class SeriesDisplay:
-    """Two quantities over a series of settings, such as the sizes of the training set, mean and deviation over seeds.
+class SweepDisplay:
+    """Two quantities over a sweep of settings, such as sizes of the training set: mean and deviation over seeds.
 
     Args:
-        along: what the series goes along.
-        left: place in the series -> seed -> value, for the left scale.
-        right: the same for the right scale.
-        names: of the two.
+        parameter: The name of what is varied.
+        left: value of the parameter -> seed -> value, for the left scale.
+        right: The same for the right scale.
+        names: The names of the two quantities.
     """
 
-    along: str
+    parameter: str
     left: Mapping[float, Mapping[int, float]]
     right: Mapping[float, Mapping[int, float]]
     names: tuple[str, str]
 
     def frame(self) -> pd.DataFrame:
-        """One row a place in the series."""
+        """Return one row per value of the parameter."""
         rows = []
         for place in self.left:
-            row: dict[str, float] = {self.along: place}
+            row: dict[str, float] = {self.parameter: place}
             for name, values in zip(self.names, (self.left[place], self.right.get(place, {})), strict=True):
                 found = estimate(list(values.values())) if values else None
                 row[name] = math.nan if found is None else found.mean
                 row[f"{name} std"] = math.nan if found is None or found.std is None else found.std
             rows.append(row)
-        columns = [self.along, *(part for name in self.names for part in (name, f"{name} std"))]
+        columns = [self.parameter, *(part for name in self.names for part in (name, f"{name} std"))]
         return pd.DataFrame(rows, columns=columns)
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw on `ax`, or on a new figure."""
+        """Draw on `ax`, or on a new figure, and return the axes."""
         frame, ax = self.frame(), _axes(ax)
         right = ax.twinx()
         for axes, name, color in ((ax, self.names[0], "C0"), (right, self.names[1], "C3")):
             axes.errorbar(
-                frame[self.along], frame[name], frame[f"{name} std"].fillna(0.0), color=color, marker="o", capsize=2
+                frame[self.parameter], frame[name], frame[f"{name} std"].fillna(0.0), color=color, marker="o", capsize=2
             )
             axes.set_ylabel(name, color=color)
-        if len(frame) > 1 and frame[self.along].min() > 0:
+        if len(frame) > 1 and frame[self.parameter].min() > 0:
             ax.set_xscale("log", base=2)
-        ax.set_xlabel(self.along)
+        ax.set_xlabel(self.parameter)
         return ax
 
 
 @dataclass(frozen=True)
-class PairsDisplay:
-    """One quantity against another, one point a run.
+class ScatterDisplay:
+    """One quantity against another, one point per run.
 
     Args:
-        points: what stands in the legend -> pairs of values.
-        names: of the two.
+        points: Title in the legend -> pairs of values.
+        names: The names of the two quantities.
     """
 
     points: Mapping[str, Sequence[tuple[float, float]]]
     names: tuple[str, str]
 
     def frame(self) -> pd.DataFrame:
-        """One row a point."""
+        """Return one row per point."""
         rows = [(title, *pair) for title, pairs in self.points.items() for pair in pairs]
         return pd.DataFrame(rows, columns=["setting", *self.names])
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw on `ax`, or on a new figure, with the line on which both are the same."""
+        """Draw on `ax`, or on a new figure, with the line of equal values, and return the axes."""
         frame, ax = self.frame(), _axes(ax)
         for title, part in frame.groupby("setting", sort=False):
             ax.scatter(part[self.names[0]], part[self.names[1]], s=14, alpha=0.7, label=str(title))
-        ends = [frame[list(self.names)].min().min(), frame[list(self.names)].max().max()]
-        ax.plot(ends, ends, color="gray", linewidth=1, zorder=0)
+        final_value_sweep = [frame[list(self.names)].min().min(), frame[list(self.names)].max().max()]
+        ax.plot(final_value_sweep, final_value_sweep, color="gray", linewidth=1, zorder=0)
         ax.set(xlabel=self.names[0], ylabel=self.names[1], xscale="log", yscale="log")
         ax.legend(fontsize="small")
         return ax
 
 
 @dataclass(frozen=True)
-class PointsDisplay:
-    """Bars of two ways of stopping, setting by setting.
+class BarsDisplay:
+    """Bars of stopping methods, for each setting.
 
     Args:
-        values: setting -> way -> value.
-        name: of the value.
+        values: setting -> method -> value.
+        name: The name of the value.
     """
 
     values: Mapping[str, Mapping[str, float]]
     name: str
 
     def frame(self) -> pd.DataFrame:
-        """One row a setting."""
-        return pd.DataFrame([{"setting": title, **ways} for title, ways in self.values.items()])
+        """Return one row per setting."""
+        return pd.DataFrame([{"setting": title, **methods} for title, methods in self.values.items()])
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw on `ax`, or on a new figure."""
+        """Draw on `ax`, or on a new figure, and return the axes."""
         frame, ax = self.frame(), _axes(ax)
-        ways = [column for column in frame.columns if column != "setting"]
-        for number, way in enumerate(ways):
-            places = [place + (number - (len(ways) - 1) / 2) * 0.35 for place in range(len(frame))]
-            ax.bar(places, frame[way], width=0.35, label=way)
+        methods = [column for column in frame.columns if column != "setting"]
+        for number, method in enumerate(methods):
+            places = [place + (number - (len(methods) - 1) / 2) * 0.35 for place in range(len(frame))]
+            ax.bar(places, frame[method], width=0.35, label=method)
         if len(frame):
             ax.set_xticks(range(len(frame)), list(frame["setting"]), fontsize="small", rotation=20, ha="right")
             ax.legend(fontsize="small")

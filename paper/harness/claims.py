@@ -1,9 +1,10 @@
-"""What a paper claims, number by number; the verdict follows from the claim and from our number alone, by rule."""
+"""The numbers a paper prints, and the rule that gives a verdict on each from the claim and our number alone."""
 
 from __future__ import annotations
 
 import math
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from enum import Enum
@@ -17,12 +18,12 @@ else:
 from heldin.errors import ArgumentError
 from heldin.lab.curves import Estimate
 
-ANY = ""
+NO_PROTOCOL = ""
 """The protocol of a number that involves no stopping epoch."""
 
 
 class Verdict(str, Enum):
-    """What our number says of a claim."""
+    """How our number compares with a claim."""
 
     REPRODUCED = "reproduced"
     SAME_DIRECTION = "same direction"
@@ -35,17 +36,17 @@ class Claim:
     """One printed number.
 
     Args:
-        item: the table or figure it belongs to.
-        key: which of its numbers: what `build` gives ours under.
-        value: as printed.
-        std: as printed; None where no spread is printed.
-        text: what the number is, in words; a statement where it is one.
-        where: where it stands in the paper.
-        against: the key of the number it is compared with, in the paper as here.
-        reference: a fixed number it is compared with (0 for a correlation).
-        tolerance: how far ours may be from `value`; without it 2 of the paper's standard deviations, and without these
-            a tenth of the value.
-        statement: `value` is a difference, and what is claimed is its sign.
+        item: The label of its table or figure.
+        key: The key under which the item's `build` returns our number.
+        value: The printed value.
+        std: The printed standard deviation; None if there is none.
+        text: A description of the number.
+        where: The place in the paper.
+        against: The key of the number it is compared with, in the paper and here.
+        reference: A fixed number it is compared with (0 for a correlation).
+        tolerance: The largest accepted distance from `value`. By default 2 of the paper's standard deviations, or a
+            tenth of the value if no standard deviation is printed.
+        statement: Whether `value` is a difference of which only the sign is claimed.
     """
 
     item: str
@@ -61,11 +62,11 @@ class Claim:
 
 
 Measured = Mapping[str, Mapping[str, Estimate]]
-"""Our numbers: key -> protocol (`ANY` where there is none) -> estimate."""
+"""Our numbers: key -> protocol (or `NO_PROTOCOL`) -> estimate."""
 
 
-def claims_from_toml(path: Path) -> list[Claim]:
-    """The claims of a TOML file: a table for each item, a line for each number."""
+def read_claims(path: Path) -> list[Claim]:
+    """Read the claims of a TOML file: one table per item, one line per number."""
     known = {part.name for part in fields(Claim)} - {"item"}
     found = []
     for item, content in tomllib.loads(path.read_text(encoding="utf-8")).items():
@@ -73,22 +74,26 @@ def claims_from_toml(path: Path) -> list[Claim]:
         for line in (content, *lines):
             unknown = {*line} - known
             if unknown:
-                raise ArgumentError(f"A claim has {', '.join(sorted(known))}. Found {sorted(unknown)} in {item!r}.")
+                raise ArgumentError(
+                    f"The fields of a claim are {', '.join(sorted(known))}. Found {sorted(unknown)} in {item!r}."
+                )
         found += [Claim(item=item, **{**content, **line}) for line in lines]
-    keys = [(claim.item, claim.key) for claim in found]
-    twice = next((key for key in keys if keys.count(key) > 1), None)
-    if twice is not None:
-        raise ArgumentError(f"Each number should be claimed once. Found {twice} twice in {path}.")
+    keys = Counter((claim.item, claim.key) for claim in found)
+    repeated = [key for key, count in keys.items() if count > 1]
+    if repeated:
+        raise ArgumentError(f"Each number should be claimed once. Found {repeated[0]} twice in {path}.")
     return found
 
 
-def judge(claim: Claim, numbers: Measured, claims: Mapping[str, Claim], protocol: str = ANY) -> Verdict:
-    """The verdict on a claim, by rule.
+def judge(claim: Claim, numbers: Measured, claims: Mapping[str, Claim], protocol: str = NO_PROTOCOL) -> Verdict:
+    """Return the verdict on a claim.
 
-    `not run`: we have no number, or none to compare it with. `reproduced`: ours is as near to the paper's as
-    `tolerance` says, and lies on the same side of what it is compared with. `same direction`: it only lies on the same
-    side. `not reproduced`: neither. A statement is reproduced where ours has the sign claimed and is larger than its
-    standard error, and has the same direction where it only has the sign, or no spread to tell.
+    - `not run`: our number, or the one to compare it with, is missing.
+    - `reproduced`: our number is within the tolerance and on the same side of what it is compared with. A statement is
+      reproduced if our difference has the claimed sign and exceeds its standard error.
+    - `same direction`: our number is only on the same side. A statement: our difference only has the claimed sign, or
+      has no spread.
+    - `not reproduced`: none of these.
     """
     ours = number_of(numbers, claim.key, protocol)
     if ours is None:
@@ -111,14 +116,14 @@ def judge(claim: Claim, numbers: Measured, claims: Mapping[str, Claim], protocol
 
 
 def is_clear(number: Estimate) -> bool:
-    """Whether a difference is larger than its standard error; one without a spread never is."""
+    """Return whether a difference exceeds its standard error. Without a spread it never does."""
     return number.std is not None and abs(number.mean) > number.std / math.sqrt(number.num)
 
 
 def number_of(numbers: Measured, key: str, protocol: str) -> Estimate | None:
-    """Our number for a key: under this protocol, or the one that needs none; None where there is no finite one."""
+    """Return our number for a key under this protocol, or without a protocol; None if there is no finite one."""
     found = numbers.get(key, {})
-    number = found.get(protocol, found.get(ANY))
+    number = found.get(protocol, found.get(NO_PROTOCOL))
     return number if number is not None and math.isfinite(number.mean) else None
 
 

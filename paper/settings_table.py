@@ -1,23 +1,23 @@
-"""Beside the paper: what each setting is here, and what it is in the paper."""
+"""Not in the paper: the sizes of all settings, here and in the paper."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
 
-from heldin.lab.reproducing import Built, Item, Runs
 from heldin.lab.spec import RunSpec
 from heldin.lab.tables import Cell, Table
 from paper.data import CIFAR10, CIFAR100
+from paper.harness import Item, Result, Runs
 from paper.settings import (
     BATCHES_VGG,
+    KFOLD_SETTINGS,
     NOISE_CIFAR100,
     NOISE_FC_CIFAR10,
     NOISE_FC_MNIST,
     OPTIMIZERS,
     RELATED,
     SEEDS,
-    SEVEN,
     SIZES_MSE,
     SIZES_VGG,
     VGG16,
@@ -27,7 +27,7 @@ from paper.settings import (
     Setting,
 )
 
-NUM_SAMPLES = {  # of the data as it is: to train, to test
+NUM_SAMPLES = {  # for training, for testing
     "mnist": (60000, 10000),
     "cifar10": (50000, 10000),
     "cifar100": (50000, 10000),
@@ -38,12 +38,12 @@ NUM_SAMPLES = {  # of the data as it is: to train, to test
 
 
 def _point(title: str, series: dict, laptop: float, paper: float) -> Setting:
-    """One row for a series: a point of it at each size."""
+    """Return one row for a sweep: one of its points in each profile."""
     return replace(series[laptop], title=title, paper=series[paper].paper)
 
 
-SHOWN = (
-    *SEVEN,
+SETTINGS = (
+    *KFOLD_SETTINGS,
     *RELATED,
     replace(NOISE_FC_MNIST[0.0], title="MNIST, fully connected"),
     replace(NOISE_FC_CIFAR10[0.0], title="CIFAR-10, fully connected"),
@@ -68,12 +68,12 @@ COLUMNS: dict[str, Callable[[RunSpec], Cell]] = {
 }
 
 
-def sizes() -> Table:
-    """A row a setting: here, and in parentheses in the paper where that is another number."""
+def settings_table() -> Table:
+    """Return one row per setting: our number, and in parentheses that of the paper if it differs."""
     rows = []
-    for setting in SHOWN:
+    for setting in SETTINGS:
         here, there = setting.laptop, setting.paper
-        row = {name: _both(told(here), told(there)) for name, told in COLUMNS.items()}
+        row = {name: _both(cell(here), cell(there)) for name, cell in COLUMNS.items()}
         folds = _both(*(str(setting.folds.get(profile, "-")) for profile in ("laptop", "paper")))
         rows.append({"setting": setting.title, **row, "folds": folds})
     return Table(("setting", *COLUMNS, "folds"), tuple(rows))
@@ -83,17 +83,18 @@ def _both(here: Cell, there: Cell) -> str:
     return str(here) if here == there else f"{here} ({there})"
 
 
-def _built(runs: Runs) -> Built:
-    return Built(tables={"settings": sizes()})
+def build(runs: Runs) -> Result:
+    """The table of settings. It needs no runs."""
+    return Result(tables={"settings": settings_table()})
 
 
 ITEM = Item(
-    label="sizes",
-    claim="Beside the paper: what each setting is here, and in parentheses what it is in the paper.",
+    label="settings",
+    claim="Not in the paper: the sizes of all settings here, and in parentheses those of the paper if they differ.",
     stage=1,
     specs=lambda profile: [],
-    build=_built,
-    differs=f"{len(SEEDS['laptop'])} seeds ({len(SEEDS['paper'])}). Of a series, which changes one of these numbers, "
-    "one point is shown; which points it has stands with its item. Widths are factors on all layers.",
+    build=build,
+    laptop=f"{len(SEEDS['laptop'])} seeds ({len(SEEDS['paper'])}). For a sweep, which varies one of these numbers, "
+    "one point is shown; its item lists all of them. Widths are factors on all layers.",
     inline=True,
 )

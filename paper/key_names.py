@@ -1,16 +1,16 @@
-"""The keys of numbers in words: `c10_vgg13.gd.loss` is "CIFAR-10, VGG-13, limited: disparity, test loss"."""
+"""Descriptions of the keys of numbers: `c10_vgg13.gd.loss` is "CIFAR-10, VGG-13, limited: disparity, test loss"."""
 
 from __future__ import annotations
 
 import re
 
-from paper.settings import RELATED, SEVEN, TASKS, VGG16, VGG16_NOISY, VGG19, VGG19_NOISY
+from paper.settings import KFOLD_SETTINGS, RELATED, TASKS, VGG16, VGG16_NOISY, VGG19, VGG19_NOISY
 
 SETTINGS = {
-    **{each.key: each.title for each in (*SEVEN, *RELATED, VGG16, VGG16_NOISY, VGG19, VGG19_NOISY)},
+    **{each.key: each.title for each in (*KFOLD_SETTINGS, *RELATED, VGG16, VGG16_NOISY, VGG19, VGG19_NOISY)},
     **{task: each.title for task, each in TASKS.items()},
 }
-WORDS = {
+KEY_NAMES = {
     "gd": "disparity",
     "var": "variance of gradients",
     "eb": "EB-criterion",
@@ -40,12 +40,12 @@ WORDS = {
 }
 
 
-def said(key: str) -> str:
-    """A key in words."""
+def describe_key(key: str) -> str:
+    """Return a description of a key."""
     setting, *parts = key.split(".")
-    return f"{SETTINGS.get(setting, setting)}: {', '.join(map(_word, parts))}" if parts else key
+    return f"{SETTINGS.get(setting, setting)}: {', '.join(map(_describe_part, parts))}" if parts else key
 
 
-def _word(part: str) -> str:
+def _describe_part(part: str) -> str:
     rule = re.fullmatch(r"(?:(t[12])_|p)(\d+)", part)
-    return WORDS.get(part, part) if rule is None else f"{(rule[1] or 't1')}, patience {rule[2]}"
+    return KEY_NAMES.get(part, part) if rule is None else f"{(rule[1] or 't1')}, patience {rule[2]}"
