@@ -103,15 +103,13 @@ def create_app(paper: Paper) -> typer.Typer:
         if not specs:
             _note("Nothing to run: all runs are recorded." + ("" if rerun else " --rerun ignores the bundled records."))
             return
-        with _explain_os_errors(place, "--store"):
-            place.mkdir(parents=True, exist_ok=True)
-            Store(place).records(lambda spec: False, damaged=lambda error: None)  # refuses the store of a newer version
-            try:
-                run_specs(paper, specs, place, jobs=jobs, data_root=data, quiet=quiet)
-            except KeyboardInterrupt:
-                command = shlex.join(["python", "-m", "paper", *sys.argv[1:]])
-                _note(f"\nInterrupted. All finished epochs are recorded. To resume: {command}")
-                raise typer.Exit(INTERRUPTED) from None
+        _require_writable(place)
+        try:
+            run_specs(paper, specs, place, jobs=jobs, data_root=data, quiet=quiet)
+        except KeyboardInterrupt:
+            command = shlex.join(["python", "-m", "paper", *sys.argv[1:]])
+            _note(f"\nInterrupted. All finished epochs are recorded. To resume: {command}")
+            raise typer.Exit(INTERRUPTED) from None
         options = "" if store is None else f" --store {shlex.quote(str(store))}"
         options += "" if profile == LAPTOP else f" --profile {profile}"
         options += " --store-only" if rerun else ""
@@ -160,7 +158,10 @@ def create_app(paper: Paper) -> typer.Typer:
         folder = paper.folder if update else out
         if folder is not None:
             with _explain_os_errors(folder, "--out"):
-                _ = update_paper(paper, judged, runs) if update else write_pages(paper, judged, runs, folder)
+                if update:
+                    update_paper(paper, judged, runs)
+                else:
+                    write_pages(paper, judged, runs, folder)
         _print_result(paper, items, judged, runs)
         if folder is not None:
             _note(f"The page, the tables and the figures are in {folder}.")
@@ -188,6 +189,16 @@ def _require_own_folder(out: Path, paper: Paper) -> None:
             f"--out should be an empty folder, or one written by an earlier build. Found {out}, which has another "
             f"{README}. Name another folder."
         )
+
+
+def _require_writable(store: Path) -> None:
+    """Refuse a folder that cannot be written, or that a newer version of heldin wrote to."""
+    probe = store / "runs" / f".probe-{os.getpid()}"
+    with _explain_os_errors(store, "--store"):
+        probe.parent.mkdir(parents=True, exist_ok=True)
+        probe.touch()
+        probe.unlink()
+    Store(store).records(lambda spec: False, damaged=lambda error: None)  # opens every spec
 
 
 @contextmanager
