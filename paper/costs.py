@@ -55,7 +55,7 @@ ITEM = Item(
     stage=1,
     specs=full_runs(KFOLD_SETTINGS),
     build=build,
-    laptop="Times are those of narrow networks on one core of a busy machine, not on a GPU. This affects ratios less "
-    "than seconds.",
+    laptop="Times are those of narrow networks on one core, not on a GPU. They were measured on a busy machine, which "
+    "affects ratios less than seconds.",
     seconds=seconds_of,
 )

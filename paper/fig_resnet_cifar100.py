@@ -36,7 +36,7 @@ ITEM = Item(
     specs=full_runs(NOISE_CIFAR100.values()),
     build=build,
     laptop="1,280 samples instead of 50,000, width 1/16, batches of 32, 25 epochs.",
-    findings="The opposite: of 1,280 samples, more noise leaves fewer correct labels to learn from, and test error "
-    "and disparity rise with it, as on the other datasets.",
+    findings="The opposite: with 1,280 samples, more noise leaves fewer correct labels to learn from. Test error and "
+    "disparity rise with the noise, as on the other datasets.",
     seconds=seconds_of,
 )

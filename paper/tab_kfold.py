@@ -39,7 +39,7 @@ LIMITED_ITEM = Item(
     "1/16 (ResNet-34), 1/8 (VGG-13) and 1/4 (AlexNet), for 25, 25 and 120 epochs, with batches of 32 on CIFAR-100.",
     findings="In accuracy disparity is better than k-fold in all three settings. Much of this is because it trains on "
     "all the data: k+-fold, which does so too, is about as good. On MNIST the 5th rise is long before the best epoch, "
-    "for any signal. See `alternatives` for other signals and rules on the same runs.",
+    "with k-fold too. See `alternatives` for other signals and rules on the same runs.",
     seconds=seconds_of,
 )
 NOISY_ITEM = Item(
