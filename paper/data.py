@@ -19,12 +19,12 @@ def prepare_data(folder: Path, root: Path | str | None = None, datasets: Iterabl
     """Return a data folder with links to everything in the data root, and with the reduced datasets that are named."""
     folder.mkdir(parents=True, exist_ok=True)
     source = data_root(root).resolve()
-    for place in sorted(source.iterdir()) if source.is_dir() else []:
-        link = folder / place.name
-        if link.is_symlink() and link.readlink() != place:  # to another data root, or to one that was removed
+    for target in sorted(source.iterdir()) if source.is_dir() else []:
+        link = folder / target.name
+        if link.is_symlink() and link.readlink() != target:  # to another data root, or to one that was removed
             link.unlink()
         if not link.exists():
-            link.symlink_to(place)
+            link.symlink_to(target)
     for name in SOURCES.keys() & {*datasets}:
         file = folder / f"{name.removeprefix('npz:')}.npz"
         if not file.exists():

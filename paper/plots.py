@@ -69,9 +69,9 @@ class SweepDisplay:
     def frame(self) -> pd.DataFrame:
         """Return one row per value of the parameter."""
         rows = []
-        for place in self.left:
-            row: dict[str, float] = {self.parameter: place}
-            for name, values in zip(self.names, (self.left[place], self.right.get(place, {})), strict=True):
+        for value in self.left:
+            row: dict[str, float] = {self.parameter: value}
+            for name, values in zip(self.names, (self.left[value], self.right.get(value, {})), strict=True):
                 found = estimate(list(values.values())) if values else None
                 row[name] = math.nan if found is None else found.mean
                 row[f"{name} std"] = math.nan if found is None or found.std is None else found.std
@@ -144,8 +144,8 @@ class BarsDisplay:
         frame, ax = self.frame(), _axes(ax)
         methods = [column for column in frame.columns if column != "setting"]
         for number, method in enumerate(methods):
-            places = [place + (number - (len(methods) - 1) / 2) * 0.35 for place in range(len(frame))]
-            ax.bar(places, frame[method], width=0.35, label=method)
+            positions = [x + (number - (len(methods) - 1) / 2) * 0.35 for x in range(len(frame))]
+            ax.bar(positions, frame[method], width=0.35, label=method)
         if len(frame):
             ax.set_xticks(range(len(frame)), list(frame["setting"]), fontsize="small", rotation=20, ha="right")
             ax.legend(fontsize="small")

@@ -37,9 +37,9 @@ NUM_SAMPLES = {  # for training, for testing
 }
 
 
-def _point(title: str, series: dict, laptop: float, paper: float) -> Setting:
+def _point(title: str, sweep: dict, laptop: float, paper: float) -> Setting:
     """Return one row for a sweep: one of its points in each profile."""
-    return replace(series[laptop], title=title, paper=series[paper].paper)
+    return replace(sweep[laptop], title=title, paper=sweep[paper].paper)
 
 
 SETTINGS = (

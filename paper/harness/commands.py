@@ -30,11 +30,11 @@ REFUSED, INTERRUPTED = 2, 130
 
 Labels = Annotated[
     list[str],
-    typer.Argument(metavar="ITEM...", help="Labels of the paper, such as tab:kfoldl or kfoldl, or all."),
+    typer.Argument(metavar="ITEM", help="Labels of the paper, such as tab:kfoldl or kfoldl, or all."),
 ]
 OptionalLabels = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[ITEM...]", help="Labels of the paper; all by default.", show_default=False),
+    typer.Argument(metavar="ITEM", help="Labels of the paper; all by default.", show_default=False),
 ]
 Profile = Annotated[str, typer.Option(help="laptop: a size that two cores can run. paper: the settings of the paper.")]
 StoreFolder = Annotated[
@@ -98,14 +98,14 @@ def create_app(paper: Paper) -> typer.Typer:
         require_choice("--profile", profile, PROFILES)
         require_integer("--jobs", jobs, at_least=1, remedy="As many as there are cores is best.")
         chosen = None if seeds is None else parse_seeds(seeds)
-        items, place = select_items(paper.items, labels), store or STORE
-        specs = missing_runs(paper, items, profile, place, seeds=chosen, bundled=not rerun)
+        items, records = select_items(paper.items, labels), store or STORE
+        specs = missing_runs(paper, items, profile, records, seeds=chosen, bundled=not rerun)
         if not specs:
             _note("Nothing to run: all runs are recorded." + ("" if rerun else " --rerun ignores the bundled records."))
             return
-        _require_writable(place)
+        _require_writable(records)
         try:
-            run_specs(paper, specs, place, jobs=jobs, data_root=data, quiet=quiet)
+            run_specs(paper, specs, records, jobs=jobs, data_root=data, quiet=quiet)
         except KeyboardInterrupt:
             command = shlex.join(["python", "-m", "paper", *sys.argv[1:]])
             _note(f"\nInterrupted. All finished epochs are recorded. To resume: {command}")
@@ -113,7 +113,7 @@ def create_app(paper: Paper) -> typer.Typer:
         options = "" if store is None else f" --store {shlex.quote(str(store))}"
         options += "" if profile == LAPTOP else f" --profile {profile}"
         options += " --store-only" if rerun else ""
-        _note(f"{len(specs)} runs are in {place}. To compare: python -m paper build {' '.join(labels)}{options}")
+        _note(f"{len(specs)} runs are in {records}. To compare: python -m paper build {' '.join(labels)}{options}")
 
     @app.command("build", epilog="Examples:\n\npython -m paper build tab:kfoldl\n\npython -m paper build all --out DIR")
     def build(
@@ -143,16 +143,16 @@ def create_app(paper: Paper) -> typer.Typer:
             )
         if out is not None:
             _require_own_folder(out, paper)
-        place = store or STORE
-        if (store is not None or store_only) and not (place / "runs").is_dir():
+        records = store or STORE
+        if (store is not None or store_only) and not (records / "runs").is_dir():
             raise StoreError(
-                f"There are no records in {place}. Run an item first (python -m paper run ITEM), or name another "
+                f"There are no records in {records}. Run an item first (python -m paper run ITEM), or name another "
                 "folder with --store."
             )
         if keep:
             with _explain_os_errors(paper.folder, "--keep"):
-                _note(f"{bundle_runs(paper, profile, place)} runs are bundled in {paper.results(profile)}.")
-        runs = collect_runs(paper, items, profile, place, bundled=not store_only)
+                _note(f"{bundle_runs(paper, profile, records)} runs are bundled in {paper.results(profile)}.")
+        runs = collect_runs(paper, items, profile, records, bundled=not store_only)
         judged = paper.judge(build_items(items, runs))
         update = is_all and out is None and not store_only and profile == LAPTOP
         folder = paper.folder if update else out
