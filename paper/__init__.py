@@ -1,1 +1,1 @@
-"""The paper's tables and figures, each as a declaration: what is run for it, and what is made of the records."""
+"""The reproduction of the paper: one file per table or figure. `python -m paper` lists, runs and builds them."""

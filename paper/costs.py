@@ -2,19 +2,19 @@
 
 from heldin.lab.costs import PAPER_UNITS, UnitSeconds, epoch_cost, num_batches
 from heldin.lab.curves import estimate
-from heldin.lab.reproducing import ANY, Built, Item, Runs
 from heldin.lab.tables import Table
-from paper.making import stops
-from paper.settings import SEVEN, seconds_of
+from paper.harness import NO_PROTOCOL, Item, Result, Runs
+from paper.settings import KFOLD_SETTINGS, Setting, full_runs, seconds_of
+from paper.stops import stopping_methods
 
 
-def build(runs: Runs) -> Built:
-    """The ratios of t1 to t2, t3 and t4, and an epoch of k-fold over one of disparity, setting by setting."""
+def build(runs: Runs) -> Result:
+    """The ratios of t1 to t2, t3 and t4, and of an epoch of k-fold to one of disparity, for each setting."""
     rows, ratios, over = [], {"t2": [], "t3": [], "t4": []}, {}
-    for setting in SEVEN:
+    for setting in KFOLD_SETTINGS:
         base = setting.base(runs.profile)
         wanted = {spec.id for spec in setting.full(runs.profile)}
-        found = [units for run, units in runs.units.items() if run in wanted]
+        found = [units for run, units in runs.unit_seconds.items() if run in wanted]
         if base is None or base.num_samples is None or not found:
             continue
         for units in found:
@@ -28,32 +28,34 @@ def build(runs: Runs) -> Built:
                 "t1 / t2": estimate([units.batch_gradient / units.distance for units in found]),
                 "t1 / t3": estimate([units.batch_gradient / units.optimizer_step for units in found]),
                 "t1 / t4": estimate([units.batch_gradient / units.batch_evaluation for units in found]),
-                "an epoch of k-fold over one of disparity": estimate(over[setting.key]),
+                "epoch of k-fold / epoch of disparity": estimate(over[setting.key]),
                 "the same with the paper's times": _ratio(setting, runs.profile, PAPER_UNITS),
             }
         )
-    numbers = {name: {ANY: estimate(values)} for name, values in ratios.items() if values}
-    numbers |= {f"{key}.cv/gd": {ANY: estimate(values)} for key, values in over.items()}
-    numbers |= {f"{key}.cv/gd-1": {ANY: estimate([value - 1.0 for value in values])} for key, values in over.items()}
+    numbers = {name: {NO_PROTOCOL: estimate(values)} for name, values in ratios.items() if values}
+    numbers |= {f"{key}.cv/gd": {NO_PROTOCOL: estimate(values)} for key, values in over.items()}
+    numbers |= {
+        f"{key}.cv/gd-1": {NO_PROTOCOL: estimate([value - 1.0 for value in values])} for key, values in over.items()
+    }
     tables = {"costs": Table(tuple(rows[0]), tuple(rows), "Seconds")} if rows else {}
-    return Built(tables=tables, numbers=numbers)
+    return Result(tables=tables, numbers=numbers)
 
 
-def _ratio(setting, profile: str, units: UnitSeconds) -> float:
-    base, ways = setting.base(profile), stops(setting, profile)
+def _ratio(setting: Setting, profile: str, units: UnitSeconds) -> float:
+    base, methods = setting.base(profile), stopping_methods(setting, profile)
     batches = num_batches(base)
-    one = epoch_cost(ways["gd"], batches, batch_size=base.batch_size).seconds(units)
-    return setting.folds[profile] * epoch_cost(ways["cv"], batches).seconds(units) / one
+    one = epoch_cost(methods["gd"], batches, batch_size=base.batch_size).seconds(units)
+    return setting.folds[profile] * epoch_cost(methods["cv"], batches).seconds(units) / one
 
 
 ITEM = Item(
     label="costs",
     claim="A batch gradient takes 5.1 times as long as a distance, 100 times as long as a step and 3.4 times as long "
-    "as an evaluation, so that an epoch of k-fold cross-validation takes far longer than one with disparity.",
+    "as an evaluation, so an epoch of k-fold cross-validation takes far longer than one with disparity.",
     stage=1,
-    specs=lambda profile: [spec for setting in SEVEN for spec in setting.full(profile)],
+    specs=full_runs(KFOLD_SETTINGS),
     build=build,
-    differs="Times are those of one core and of narrow networks, not of a GPU. Only times measured beside other work "
-    "are at hand; ratios suffer less from that than seconds do.",
+    laptop="Times are those of narrow networks on one core, not on a GPU. They were measured on a busy machine, which "
+    "affects ratios less than seconds.",
     seconds=seconds_of,
 )

@@ -1,4 +1,4 @@
-"""CIFAR with fewer test images, for the laptop profile: an epoch of a small training set is mostly its evaluation."""
+"""CIFAR with fewer test images for the laptop profile, where evaluation takes most of an epoch."""
 
 from __future__ import annotations
 
@@ -12,38 +12,38 @@ from heldin.lab.data.root import data_root
 
 NUM_TRAIN, NUM_TEST = 12_800, 2_000
 CIFAR10, CIFAR100 = "npz:cifar10-2k", "npz:cifar100-2k"
-WHOLE = {CIFAR10: "cifar10", CIFAR100: "cifar100"}
+SOURCES = {CIFAR10: "cifar10", CIFAR100: "cifar100"}
 
 
-def prepared(folder: Path, root: Path | str | None = None, datasets: Iterable[str] = WHOLE) -> Path:
-    """A data folder with all that the data root has, and those of the two cut datasets that are asked for."""
+def prepare_data(folder: Path, root: Path | str | None = None, datasets: Iterable[str] = SOURCES) -> Path:
+    """Return a data folder with links to everything in the data root, and with the reduced datasets that are named."""
     folder.mkdir(parents=True, exist_ok=True)
     source = data_root(root).resolve()
-    for place in sorted(source.iterdir()) if source.is_dir() else []:
-        link = folder / place.name
-        if link.is_symlink() and link.readlink() != place:  # of another data root, or of one that is gone
+    for target in sorted(source.iterdir()) if source.is_dir() else []:
+        link = folder / target.name
+        if link.is_symlink() and link.readlink() != target:  # to another data root, or to one that was removed
             link.unlink()
         if not link.exists():
-            link.symlink_to(place)
-    for name in WHOLE.keys() & {*datasets}:
+            link.symlink_to(target)
+    for name in SOURCES.keys() & {*datasets}:
         file = folder / f"{name.removeprefix('npz:')}.npz"
         if not file.exists():
-            _cut(WHOLE[name], file, source)
+            _reduce(SOURCES[name], file, source)
     return folder
 
 
-def _cut(whole: str, file: Path, root: Path) -> None:
-    """The first training and the first test images, as bytes."""
-    arrays = load(whole, root)
+def _reduce(name: str, file: Path, root: Path) -> None:
+    """Write the first training and test images of a dataset, as bytes."""
+    arrays = load(name, root)
     parts = {
         "x_train": _bytes(arrays.x_train[:NUM_TRAIN]),
         "y_train": arrays.y_train[:NUM_TRAIN].numpy().astype(numpy.uint8),
         "x_test": _bytes(arrays.x_test[:NUM_TEST]),
         "y_test": arrays.y_test[:NUM_TEST].numpy().astype(numpy.uint8),
     }
-    beside = file.with_suffix(".new.npz")
-    numpy.savez_compressed(beside, **parts)
-    beside.replace(file)
+    unfinished = file.with_suffix(".new.npz")
+    numpy.savez_compressed(unfinished, **parts)
+    unfinished.replace(file)
 
 
 def _bytes(images: object) -> numpy.ndarray:

@@ -1,37 +1,38 @@
-"""Figure eb: which signals tell noisy labels from clean ones."""
+"""Figure eb: signals with noisy and with clean labels."""
 
-from heldin.lab.reproducing import Built, Item, Runs
-from paper.correlating import at_end, averaged, exceeding
-from paper.displays import LevelsDisplay
-from paper.making import group_of, numbered, together
-from paper.settings import RIVALS_CIFAR10, RIVALS_CIFAR10_NOISY, seconds_of
+from paper.correlations import difference_by_seed, last_by_seed, mean_by_seed
+from paper.harness import Item, Result, Runs, merge
+from paper.plots import SettingCurvesDisplay
+from paper.settings import RELATED_CIFAR10, RELATED_CIFAR10_NOISY, full_runs, seconds_of
+from paper.stops import full_group
 
-SETTINGS = {"0%": RIVALS_CIFAR10, "50%": RIVALS_CIFAR10_NOISY}
+SETTINGS = {"0%": RELATED_CIFAR10, "50%": RELATED_CIFAR10_NOISY}
 SIGNALS = {"gd": "gradient_disparity", "eb": "evidence_based", "sign": "sign"}
 
 
-def build(runs: Runs) -> Built:
-    """The curves, and by how much each signal is larger with noisy labels, over all epochs."""
-    groups = {title: group for title, setting in SETTINGS.items() if (group := group_of(runs, setting)) and group.full}
-    figures = {name: LevelsDisplay(groups, name) for name in ("test_loss", *SIGNALS.values())} if groups else {}
+def build(runs: Runs) -> Result:
+    """The curves, and by how much each signal is larger with noisy labels, over all epochs and at the last one."""
+    groups = {title: group for title, setting in SETTINGS.items() if (group := full_group(runs, setting))}
+    curves = ("test_loss", *SIGNALS.values())
+    figures = {name: SettingCurvesDisplay(groups, name) for name in curves} if groups else {}
     numbers = {}
     if len(groups) == len(SETTINGS):
         for name, signal in SIGNALS.items():
-            for what, of in ((name, averaged), (f"{name}.end", at_end)):
-                clean, noisy = (of(groups[title], signal) for title in SETTINGS)
-                numbers[f"{what}.noisy-clean"] = exceeding(noisy, clean)
-    return together(Built(figures=figures), numbered(numbers))
+            for key, read in ((name, mean_by_seed), (f"{name}.end", last_by_seed)):
+                clean, noisy = (read(groups[title], signal) for title in SETTINGS)
+                numbers[f"{key}.noisy-clean"] = difference_by_seed(noisy, clean)
+    return merge(Result(figures=figures), Result.from_numbers(numbers))
 
 
 ITEM = Item(
     label="fig:eb",
-    claim="Gradient disparity tells noisy from clean labels; the sign of inner products and the EB-criterion take the "
-    "noisy setting for the better one.",
+    claim="Gradient disparity distinguishes noisy from clean labels. The sign of inner products and the EB-criterion "
+    "rank the noisy setting as the better one.",
     stage=1,
-    specs=lambda profile: [spec for setting in SETTINGS.values() for spec in setting.full(profile)],
+    specs=full_runs(SETTINGS.values()),
     build=build,
-    differs="As tab:RW.",
-    found="The EB-criterion and the sign of inner products vary as much between seeds as between clean and noisy "
-    "labels: neither takes the noisy setting for the better one, and neither tells them apart.",
+    laptop="As tab:RW.",
+    findings="The EB-criterion and the sign of inner products vary as much between seeds as between clean and noisy "
+    "labels: they do not rank the noisy setting as the better one, and do not distinguish the two.",
     seconds=seconds_of,
 )

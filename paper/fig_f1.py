@@ -1,4 +1,4 @@
-"""Figure f1: the generalization penalty, of a network with a single parameter."""
+"""Figure f1: the generalization penalty of a network with a single parameter."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ import torch
 
 from heldin.lab.curves import estimate
 from heldin.lab.data import load
-from heldin.lab.reproducing import ANY, Built, Item, Runs
+from paper.harness import NO_PROTOCOL, Item, Result, Runs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 START, RATE, SIZE = 0.3, 5.0, 8
 NUM_PAIRS = 100
-PAPER_RATE = 0.01  # a step this small could not be seen: the figure takes a larger one
+PAPER_RATE = 0.01  # too small to be seen in the figure, which uses a larger step
 
 
 @dataclass(frozen=True)
 class PenaltyDisplay:
-    """The losses of two batches of digits, threes against eights, over the one parameter of a sigmoid.
+    """The losses of two batches of digits, threes and eights, over the single parameter of a sigmoid.
 
-    The loss is (sigmoid(w z) - y)^2, which is not convex in w; z is where an image lies between the two class means.
+    The loss is (sigmoid(w z) - y)^2, which is not convex in w; z is the position of an image between the class means.
     """
 
     pair: int = 0
@@ -41,37 +41,37 @@ class PenaltyDisplay:
         object.__setattr__(self, "_batches", [(z[part], y[part]) for part in parts])
 
     def loss(self, batch: int, w: float) -> float:
-        """The mean loss of a batch."""
+        """Return the mean loss of a batch."""
         z, y = self._batches[batch]
         return float((torch.sigmoid(w * z) - y).square().mean())
 
     def gradient(self, batch: int) -> float:
-        """Its derivative at the start."""
+        """Return the derivative of the loss at the start."""
         z, y = self._batches[batch]
         p = torch.sigmoid(self.start * z)
         return float((2.0 * (p - y) * p * (1.0 - p) * z).mean())
 
     @property
     def stepped(self) -> tuple[float, float]:
-        """W after a step on either batch."""
+        """The parameter after a step on either batch."""
         first, second = (self.start - self.rate * self.gradient(batch) for batch in (0, 1))
         return first, second
 
     @property
     def penalties(self) -> tuple[float, float]:
-        """R1 and R2: what the other batch's step costs."""
+        """R1 and R2: the loss of a batch after a step on the other one, minus that after a step on itself."""
         w1, w2 = self.stepped
         return self.loss(0, w2) - self.loss(0, w1), self.loss(1, w1) - self.loss(1, w2)
 
     def frame(self) -> pd.DataFrame:
-        """Both losses over w."""
+        """Return both losses over w."""
         around = [self.start, *self.stepped]
         margin = max(1.0, max(around) - min(around))
         grid = numpy.linspace(min(around) - margin, max(around) + margin, 200)
         return pd.DataFrame({"w": grid, "L1": [self.loss(0, w) for w in grid], "L2": [self.loss(1, w) for w in grid]})
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw on `ax`, or on a new figure."""
+        """Draw on `ax`, or on a new figure, and return the axes."""
         ax = plt.subplots(figsize=(7, 4), layout="constrained")[1] if ax is None else ax
         frame = self.frame()
         for name, color in (("L1", "C0"), ("L2", "C1")):
@@ -88,7 +88,7 @@ class PenaltyDisplay:
 
 @lru_cache
 def _digits() -> tuple[torch.Tensor, torch.Tensor]:
-    """Where each three or eight lies between the class means, and whether it is an eight."""
+    """Return the position of each three or eight between the class means, and whether it is an eight."""
     arrays = load("digits")
     wanted = (arrays.y_train == 3) | (arrays.y_train == 8)
     x, y = arrays.x_train[wanted].flatten(1).double(), (arrays.y_train[wanted] == 8).double()
@@ -96,24 +96,25 @@ def _digits() -> tuple[torch.Tensor, torch.Tensor]:
     return (z - z.mean()) / z.std(), y
 
 
-def build(runs: Runs) -> Built:
-    """The figure, for the pair of batches with the largest penalty, and the mean over many pairs; no run is needed."""
-    drawn = max((PenaltyDisplay(pair) for pair in range(NUM_PAIRS)), key=lambda display: display.penalties[1])
+def build(runs: Runs) -> Result:
+    """The figure for the pair of batches with the largest penalty, and the mean over many pairs. It needs no runs."""
+    draw_curves = max((PenaltyDisplay(pair) for pair in range(NUM_PAIRS)), key=lambda display: display.penalties[1])
     penalties = [PenaltyDisplay(pair, rate=PAPER_RATE).penalties for pair in range(NUM_PAIRS)]
     numbers = {
-        "r2": {ANY: estimate([second for _, second in penalties])},
-        "r2.share": {ANY: estimate([float(second > 0.0) - 0.5 for _, second in penalties])},
-        "mean": {ANY: estimate([(first + second) / 2.0 for first, second in penalties])},
+        "r2": {NO_PROTOCOL: estimate([second for _, second in penalties])},
+        "r2.share": {NO_PROTOCOL: estimate([float(second > 0.0) - 0.5 for _, second in penalties])},
+        "mean": {NO_PROTOCOL: estimate([(first + second) / 2.0 for first, second in penalties])},
     }
-    return Built(figures={"f1": drawn}, numbers=numbers)
+    return Result(figures={"f1": draw_curves}, numbers=numbers)
 
 
 ITEM = Item(
     label="fig:f1",
-    claim="A step on one batch leaves the loss of another one higher than a step on that one would: the penalty.",
+    claim="After a step on one batch, the loss of another batch is higher than after a step on that batch: the "
+    "penalty.",
     stage=1,
     specs=lambda profile: [],
     build=build,
-    differs="The paper draws a hypothetical loss; this is a real one, of a single parameter on two batches of digits, "
-    "the pair with the largest penalty of 100. Numbers are over all pairs, at the paper's learning rate.",
+    laptop="The paper draws a hypothetical loss. This is a real one with a single parameter, for the pair of batches "
+    "of digits with the largest penalty of 100 pairs. Numbers are over all pairs, at the paper's learning rate.",
 )

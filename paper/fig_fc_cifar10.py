@@ -1,21 +1,22 @@
 """Figure fc_cifar10: label noise on CIFAR-10, four fully connected layers."""
 
-from heldin.lab.reproducing import Built, Item, Runs
-from paper.correlating import across, at_end
-from paper.making import numbered, together
-from paper.series import levels, whole
-from paper.settings import DISPARITY, NOISE_FC_CIFAR10, seconds_of
+from paper.correlations import correlation_across, last_by_seed
+from paper.harness import Item, Result, Runs, merge
+from paper.settings import DISPARITY, NOISE_FC_CIFAR10, full_runs, seconds_of
+from paper.sweeps import complete_sweep, noise_sweep
 
 
-def build(runs: Runs) -> Built:
-    """What all levels of label noise share, and whether disparity goes with the generalization gap at the end."""
-    found = whole(runs, NOISE_FC_CIFAR10).values()
-    gaps = {
-        f"fc_cifar10.end.rho.{name}": across([(at_end(group, DISPARITY), at_end(group, name)) for group in found])
+def build(runs: Runs) -> Result:
+    """The sweep over label noise, and the correlation of disparity with the generalization gap at the last epoch."""
+    groups = complete_sweep(runs, NOISE_FC_CIFAR10).values()
+    numbers = {
+        f"fc_cifar10.end.rho.{name}": correlation_across(
+            [(last_by_seed(group, DISPARITY), last_by_seed(group, name)) for group in groups]
+        )
         for name in ("generalization_loss", "generalization_error")
     }
-    parts = levels(runs, "fc_cifar10", NOISE_FC_CIFAR10, metrics=("test_error",))
-    return together(parts, numbered(gaps))
+    sweep = noise_sweep(runs, "fc_cifar10", NOISE_FC_CIFAR10, metrics=("test_error",))
+    return merge(sweep, Result.from_numbers(numbers))
 
 
 ITEM = Item(
@@ -23,10 +24,10 @@ ITEM = Item(
     claim="For a fully connected network on CIFAR-10, gradient disparity ranks the levels of label noise as the "
     "generalization gap does.",
     stage=2,
-    specs=lambda profile: [spec for setting in NOISE_FC_CIFAR10.values() for spec in setting.full(profile)],
+    specs=full_runs(NOISE_FC_CIFAR10.values()),
     build=build,
-    differs="2,560 samples instead of 50,000, 60 epochs at a rate of 0.1; the network is the paper's.",
-    found="Disparity orders the levels of noise; the generalization gap of these runs does not grow with them, so "
-    "that the two do not rank them alike.",
+    laptop="2,560 samples instead of 50,000, 60 epochs at a learning rate of 0.1. The network is that of the paper.",
+    findings="Disparity orders the levels of noise. The generalization gap of these runs does not grow with the "
+    "noise, so the two rank the levels differently.",
     seconds=seconds_of,
 )

@@ -1,38 +1,38 @@
-"""Figure norm: re-scaling against normalising the loss."""
+"""Figure norm: re-scaling against normalizing the loss."""
 
-from heldin.lab.reproducing import Built, Item, Runs
 from heldin.lab.ways import Kind, Way
 from heldin.rules import NthRise
-from paper.correlating import correlations
-from paper.differing import drop_after
-from paper.making import curves, group_of, numbered, together
-from paper.settings import RESCALED, RESCALINGS, seconds_of
+from paper.correlations import correlations
+from paper.differences import loss_after_stop
+from paper.harness import Item, Result, Runs, merge
+from paper.settings import RESCALED, RESCALINGS, full_runs, seconds_of
+from paper.stops import curve_figure, full_group
 
 NAMES = dict(zip(("rescaled", "normalized", "gradient"), RESCALINGS, strict=True))
 
 
-def build(runs: Runs) -> Built:
+def build(runs: Runs) -> Result:
     """The disparity under each re-scaling, and its correlation with the test loss."""
-    group = group_of(runs, RESCALED)
-    if group is None or not group.full:
-        return Built()
+    group = full_group(runs, RESCALED)
+    if group is None:
+        return Result()
     numbers = {f"rho.{name}": correlations([group.full], signal, "test_loss") for name, signal in NAMES.items()}
-    return together(
-        *(curves(name, group.full, signal, ("test_loss",)) for name, signal in NAMES.items()),
-        numbered(numbers),
-        drop_after(group, Way(Kind.SIGNAL, RESCALINGS[0], NthRise())),
+    return merge(
+        *(curve_figure(name, group.full, signal, ("test_loss",)) for name, signal in NAMES.items()),
+        Result.from_numbers(numbers),
+        loss_after_stop(group, Way(Kind.SIGNAL, RESCALINGS[0], NthRise())),
     )
 
 
 ITEM = Item(
     label="fig:norm",
-    claim="Re-scaling losses by their deviation makes the disparity correlate with the test loss more than mapping "
-    "them to 0..1, or than re-scaling gradients.",
+    claim="Disparity correlates with the test loss more if losses are divided by their deviation than if they are "
+    "mapped to 0..1, or if gradients are re-scaled.",
     stage=3,
-    specs=lambda profile: RESCALED.full(profile),
+    specs=full_runs([RESCALED]),
     build=build,
-    differs="1,280 samples instead of 12.8 k, width 1/8, 25 epochs.",
-    found="All three fall for most of the run, for the reason given with tab:var, and none of them goes with the "
-    "test loss; they differ little.",
+    laptop="1,280 samples instead of 12.8 k, width 1/8, 25 epochs.",
+    findings="All three fall for most of the run, for the reason given under tab:var. None of them correlates with "
+    "the test loss, and they differ little.",
     seconds=seconds_of,
 )

@@ -3,70 +3,65 @@
 from collections.abc import Iterator, Mapping
 
 from heldin.lab.curves import curve_of, held
-from heldin.lab.grouping import Group
-from heldin.lab.reproducing import ANY, Built, Item, Runs
 from heldin.lab.tables import Table
 from heldin.lab.ways import Kind, Way
 from heldin.rules import NthRise
-from paper.making import (
-    PER_RUN,
-    PROTOCOLS,
-    SEEN,
-    Row,
-    answers,
-    built_of,
-    curves,
+from paper.harness import NO_PROTOCOL, PER_RUN, PROTOCOLS, Item, Result, Row, RunGroup, Runs, merge
+from paper.settings import DISPARITY, OPTIMIZERS, full_runs, seconds_of
+from paper.stops import (
+    PROTOCOL_TEXT,
+    can_evaluate,
+    count_remark,
+    curve_figure,
+    estimate_or_none,
     group_of,
-    in_some,
     rise_epochs,
-    some,
     stop_epochs,
-    together,
 )
-from paper.settings import DISPARITY, OPTIMIZERS, seconds_of
 
-WAY = Way(Kind.SIGNAL, DISPARITY, NthRise())
+METHOD = Way(Kind.SIGNAL, DISPARITY, NthRise())
 NAMES = {"test": "test loss", "gd": "disparity"}
-LATE = 20  # the epoch from which on the paper sees the disparity of (h) fall
+LATE_EPOCH = 20  # after which the disparity of (h) falls in the paper
 
 
-def build(runs: Runs) -> Built:
-    """Where the 5th rise of disparity and of the test loss is, what the test error is there, and what changes later."""
-    parts, shown = [], []
+def build(runs: Runs) -> Result:
+    """The epochs of the 5th rise of disparity and test loss, the test errors there, and what changes later."""
+    parts, rows = [], []
     for panel, setting in OPTIMIZERS.items():
         group = group_of(runs, setting)
-        if group is None or not answers(group, WAY):
+        if group is None or not can_evaluate(group, METHOD):
             continue
-        found = built_of([*_rises(group, panel), *_late(group, panel)])
-        parts += [curves(panel, group.full, DISPARITY, ("test_loss",)), found]
-        shown.append({"setting": setting.title, **_cells(found, panel)})
-    table = {"opt": Table(tuple(shown[0]), tuple(shown), "Epoch of the 5th rise")} if shown else {}
-    return together(Built(tables=table), *parts)
+        found = Result.from_rows([*_rises(group, panel), *_late_changes(group, panel)])
+        parts += [curve_figure(panel, group.full, DISPARITY, ("test_loss",)), found]
+        rows.append({"setting": setting.title, **_cells(found, panel)})
+    tables = {"opt": Table(tuple(rows[0]), tuple(rows), "Epoch of the 5th rise")} if rows else {}
+    return merge(Result(tables=tables), *parts)
 
 
-def _rises(group: Group, panel: str) -> Iterator[Row]:
-    """The epochs of the two 5th rises and the errors there, over the runs that have them; how far they are apart."""
+def _rises(group: RunGroup, panel: str) -> Iterator[Row]:
+    """The epochs of the two 5th rises and the errors there, over the runs that have them; the epochs between them."""
     for protocol in PROTOCOLS:
         num = len(group.full) if protocol == PER_RUN else 1
         epochs = {
             "test": rise_epochs(group, "test_loss", NthRise(), protocol),
-            "gd": stop_epochs(group, WAY, protocol),
+            "gd": stop_epochs(group, METHOD, protocol),
         }
-        told = {name: in_some(len(found), num, "rose five times") for name, found in epochs.items()}
-        both = "; ".join(f"{NAMES[name]} {words}" for name, words in told.items() if words)
+        remarks = {name: count_remark(len(found), num, "rose five times") for name, found in epochs.items()}
+        both = "; ".join(f"{NAMES[name]} {remark}" for name, remark in remarks.items() if remark)
         errors = {name: _errors(group, found) for name, found in epochs.items()}
         for name, found in epochs.items():
-            yield f"{panel}.{name}.epoch", protocol, some([float(epoch) for epoch in found.values()]), told[name]
-            yield f"{panel}.{name}.error", protocol, some([*errors[name].values()]), told[name]
+            number = estimate_or_none([float(epoch) for epoch in found.values()])
+            yield f"{panel}.{name}.epoch", protocol, number, remarks[name]
+            yield f"{panel}.{name}.error", protocol, estimate_or_none([*errors[name].values()]), remarks[name]
         seeds = [seed for seed in epochs["gd"] if seed in epochs["test"]]
         between = [float(abs(epochs["gd"][seed] - epochs["test"][seed])) for seed in seeds]
-        yield f"{panel}.apart", protocol, some(between), both
+        yield f"{panel}.apart", protocol, estimate_or_none(between), both
         better = [error - errors["gd"][seed] for seed, error in errors["test"].items() if seed in errors["gd"]]
-        yield f"{panel}.test-gd.error", protocol, some(better), both
+        yield f"{panel}.test-gd.error", protocol, estimate_or_none(better), both
 
 
-def _errors(group: Group, epochs: Mapping[int | None, int]) -> dict[int, float]:
-    """The test error at the epoch of each seed, or at the one of all seeds, in percent."""
+def _errors(group: RunGroup, epochs: Mapping[int | None, int]) -> dict[int, float]:
+    """Return the test error at the epoch of each seed, or at the common epoch, in percent."""
     chosen = [(record, epochs.get(record.spec.seed, epochs.get(None))) for record in group.full]
     return {
         record.spec.seed: 100.0 * held(curve_of(record, "test_error"), epoch)
@@ -75,22 +70,18 @@ def _errors(group: Group, epochs: Mapping[int | None, int]) -> dict[int, float]:
     }
 
 
-def _late(group: Group, panel: str) -> Iterator[Row]:
-    """What changes from the 20th epoch to the last, in runs that go on for longer."""
+def _late_changes(group: RunGroup, panel: str) -> Iterator[Row]:
+    """The changes from epoch 20 to the last one, in runs that are longer."""
     for name, curve in (("disparity", DISPARITY), ("loss", "test_loss")):
-        curves = [curve_of(record, curve) for record in group.full if len(record.epochs) > LATE + 1]
-        changes = [held(values, len(values) - 1) - held(values, LATE) for values in curves]
-        yield (
-            f"{panel}.late.{name}",
-            ANY,
-            some(changes),
-            in_some(len(curves), len(group.full), f"lasted longer than {LATE} epochs"),
-        )
+        long = [curve_of(record, curve) for record in group.full if len(record.epochs) > LATE_EPOCH + 1]
+        changes = estimate_or_none([held(values, len(values) - 1) - held(values, LATE_EPOCH) for values in long])
+        remark = count_remark(len(long), len(group.full), f"lasted longer than {LATE_EPOCH} epochs")
+        yield f"{panel}.late.{name}", NO_PROTOCOL, changes, remark
 
 
-def _cells(found: Built, panel: str) -> dict:
+def _cells(found: Result, panel: str) -> dict:
     return {
-        f"{title}, {SEEN[protocol]}": found.numbers.get(f"{panel}.{name}.epoch", {}).get(protocol)
+        f"{title}, {PROTOCOL_TEXT[protocol]}": found.numbers.get(f"{panel}.{name}.epoch", {}).get(protocol)
         for name, title in NAMES.items()
         for protocol in PROTOCOLS
     }
@@ -98,15 +89,15 @@ def _cells(found: Built, panel: str) -> dict:
 
 ITEM = Item(
     label="fig:opt",
-    claim="With SGD with momentum, Adagrad, Adadelta, RmsProp and Adam, too, gradient disparity rises for the 5th time "
-    "about when the test loss does.",
+    claim="With SGD with momentum, Adagrad, Adadelta, RmsProp and Adam, too, the 5th rise of gradient disparity is "
+    "close to that of the test loss.",
     stage=3,
-    specs=lambda profile: [spec for setting in OPTIMIZERS.values() for spec in setting.full(profile)],
+    specs=full_runs(OPTIMIZERS.values()),
     build=build,
-    differs="1,280 samples instead of 12.8 k, width 1/8, 25 epochs; torch's own learning rates, for the paper "
-    "gives none.",
-    found="Both come earlier than in the paper, as a tenth of the samples is fitted sooner; how near they are to "
-    "each other is what is claimed, and that mostly holds. In (c), where the paper has 21 epochs between "
-    "them, these networks hardly learn at all.",
+    laptop="1,280 samples instead of 12.8 k, width 1/8, 25 epochs. The learning rates are torch's defaults, since the "
+    "paper gives none.",
+    findings="Both are earlier than in the paper, because a tenth of the samples is fitted sooner. The claim is how "
+    "close they are to each other, and that mostly holds. In (c), where there are 21 epochs between them in the "
+    "paper, these networks hardly learn at all.",
     seconds=seconds_of,
 )

@@ -1,30 +1,31 @@
 """Figure resnet_cifar100: label noise on CIFAR-100, ResNet-18."""
 
-from heldin.lab.reproducing import ANY, Built, Item, Runs
-from paper.correlating import at_end, averaged, exceeding, mean_over, shared, trend
-from paper.making import numbered, some, together
-from paper.series import levels, whole
-from paper.settings import NOISE_CIFAR100, seconds_of
+from paper.correlations import difference_by_seed, last_by_seed, mean_across, mean_by_seed, trend, values_by_seed
+from paper.harness import NO_PROTOCOL, Item, Result, Runs, merge
+from paper.settings import NOISE_CIFAR100, full_runs, seconds_of
+from paper.stops import estimate_or_none
+from paper.sweeps import complete_sweep, noise_sweep
 
-HIGH = 0.9
+HIGH_ERROR = 0.9
 
 
-def build(runs: Runs) -> Built:
-    """What all levels of label noise share, how high the test errors are, and how the generalization error grows."""
-    found = [*whole(runs, NOISE_CIFAR100).values()]
-    built = levels(runs, "c100", NOISE_CIFAR100)
-    if not found:
-        return built
-    errors = [at_end(group, "test_error") for group in found]
-    begun = mean_over([averaged(group, "generalization_error", last=1) for group in found])
-    ended = mean_over([at_end(group, "generalization_error") for group in found])
+def build(runs: Runs) -> Result:
+    """The sweep over label noise, how high the test errors are, and how the generalization error grows."""
+    groups = [*complete_sweep(runs, NOISE_CIFAR100).values()]
+    sweep = noise_sweep(runs, "c100", NOISE_CIFAR100)
+    if not groups:
+        return sweep
+    errors = [last_by_seed(group, "test_error") for group in groups]
+    first = mean_across([mean_by_seed(group, "generalization_error", last=1) for group in groups])
+    last = mean_across([last_by_seed(group, "generalization_error") for group in groups])
+    above = [100.0 * (min(each) - HIGH_ERROR) for each in values_by_seed(errors).values()]
     numbers = {
         "c100.order.test_error": trend(errors),
-        "c100.clean.error": {ANY: some([100.0 * error for error in errors[0].values()])},
-        "c100.lowest.error": {ANY: some([100.0 * (min(each) - HIGH) for each in shared(errors).values()])},
-        "c100.growth.gap": exceeding(ended, begun),
+        "c100.clean.error": {NO_PROTOCOL: estimate_or_none([100.0 * error for error in errors[0].values()])},
+        "c100.lowest.error": {NO_PROTOCOL: estimate_or_none(above)},
+        "c100.growth.gap": difference_by_seed(last, first),
     }
-    return together(built, numbered(numbers))
+    return merge(sweep, Result.from_numbers(numbers))
 
 
 ITEM = Item(
@@ -32,10 +33,10 @@ ITEM = Item(
     claim="On CIFAR-100, networks trained with more label noise have a lower test loss and error, and gradient "
     "disparity shows this trend too.",
     stage=2,
-    specs=lambda profile: [spec for setting in NOISE_CIFAR100.values() for spec in setting.full(profile)],
+    specs=full_runs(NOISE_CIFAR100.values()),
     build=build,
-    differs="1,280 samples instead of 50,000, width 1/16, batches of 32, 25 epochs.",
-    found="The other way round: with 1,280 samples more noise leaves fewer right labels to learn from, and test "
-    "error and disparity rise with it, as they do on the other datasets.",
+    laptop="1,280 samples instead of 50,000, width 1/16, batches of 32, 25 epochs.",
+    findings="The opposite: with 1,280 samples, more noise leaves fewer correct labels to learn from. Test error and "
+    "disparity rise with the noise, as on the other datasets.",
     seconds=seconds_of,
 )

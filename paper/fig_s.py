@@ -1,40 +1,41 @@
-"""Figure s: how many batches the disparity is averaged over."""
+"""Figure s: the number of batches that disparity is averaged over."""
 
 import itertools
 import statistics
 
 from heldin.lab.curves import curve_of, has
-from heldin.lab.grouping import Group
-from heldin.lab.reproducing import ANY, Built, Item, Runs
 from heldin.lab.ways import Kind, Way
 from heldin.rules import NthRise
-from paper.correlating import exceeding
-from paper.differing import drop_after
-from paper.displays import LevelsDisplay
-from paper.making import group_of, numbered, some, together
-from paper.settings import DISPARITY, PROBED_RESNET, PROBES, seconds_of
+from paper.correlations import difference_by_seed
+from paper.differences import loss_after_stop
+from paper.harness import NO_PROTOCOL, Item, Result, RunGroup, Runs, merge
+from paper.plots import SettingCurvesDisplay
+from paper.settings import BATCH_COUNT_RESNET, BATCH_COUNTS, DISPARITY, full_runs, seconds_of
+from paper.stops import estimate_or_none, group_of
 
 
-def label(num: int) -> str:
-    """The disparity over so many batches."""
+def build(runs: Runs) -> Result:
+    """The curves, the change of disparity from epoch to epoch for each s, and by how much it exceeds the next one."""
+    group = group_of(runs, BATCH_COUNT_RESNET)
+    changes = {} if group is None else {num: _relative_changes(group, _label(num)) for num in BATCH_COUNTS}
+    if group is None or not all(changes.values()):
+        return Result()
+    numbers = {f"jump.{num}": {NO_PROTOCOL: estimate_or_none([*found.values()])} for num, found in changes.items()}
+    numbers |= {
+        f"jump.{a}-{b}": difference_by_seed(changes[a], changes[b]) for a, b in itertools.pairwise(BATCH_COUNTS)
+    }
+    figures = {f"s{num}": SettingCurvesDisplay({f"s = {num}": group}, _label(num)) for num in BATCH_COUNTS}
+    stop = loss_after_stop(group, Way(Kind.SIGNAL, DISPARITY, NthRise()))
+    return merge(Result(figures=figures), Result.from_numbers(numbers), stop)
+
+
+def _label(num: int) -> str:
+    """Return the label of the disparity of `num` batches."""
     return DISPARITY if num == 5 else f"{DISPARITY}@s={num}"
 
 
-def build(runs: Runs) -> Built:
-    """The curves, how much disparity jumps from epoch to epoch for each s, and how much more than for the next one."""
-    group = group_of(runs, PROBED_RESNET)
-    jumps = {} if group is None else {num: _jumps(group, label(num)) for num in PROBES}
-    if group is None or not all(jumps.values()):
-        return Built()
-    numbers = {f"jump.{num}": {ANY: some([*found.values()])} for num, found in jumps.items()}
-    numbers |= {f"jump.{a}-{b}": exceeding(jumps[a], jumps[b]) for a, b in itertools.pairwise(PROBES)}
-    figures = {f"s{num}": LevelsDisplay({f"s = {num}": group}, label(num)) for num in PROBES}
-    stop = drop_after(group, Way(Kind.SIGNAL, DISPARITY, NthRise()))
-    return together(Built(figures=figures), numbered(numbers), stop)
-
-
-def _jumps(group: Group, name: str) -> dict[int, float]:
-    """The median relative change from one epoch to the next, for each seed whose run recorded it."""
+def _relative_changes(group: RunGroup, name: str) -> dict[int, float]:
+    """Return the median relative change from one epoch to the next, for each seed whose run recorded it."""
     found = {}
     for record in group.full:
         curve = [value for value in curve_of(record, name) if value]
@@ -45,10 +46,10 @@ def _jumps(group: Group, name: str) -> dict[int, float]:
 
 ITEM = Item(
     label="fig:s",
-    claim="Averaged over two batches gradient disparity varies much; five are enough.",
+    claim="Averaged over two batches, gradient disparity varies much; five are enough.",
     stage=3,
-    specs=lambda profile: PROBED_RESNET.full(profile),
+    specs=full_runs([BATCH_COUNT_RESNET]),
     build=build,
-    differs="2,560 samples instead of 12.8 k, width 1/16, 25 epochs.",
+    laptop="2,560 samples instead of 12.8 k, width 1/16, 25 epochs.",
     seconds=seconds_of,
 )

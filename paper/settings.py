@@ -1,30 +1,29 @@
-"""The settings of the paper's experiments, each said once, at two sizes.
+"""The settings of the paper's experiments in two profiles.
 
-`paper` is the setting as the paper has it: full width, all the samples, 5 seeds. What the paper leaves open stands here
-too: horizons (its code's default is 500 epochs), the learning rates of optimizers other than SGD (torch's own).
-`laptop` asks the same question at a size two cores finish, and differs in these ways throughout:
+`paper` is the setting of the paper: full width, all samples, 5 seeds. What the paper does not state is chosen here:
+numbers of epochs (the default of its code is 500) and the learning rates of optimizers other than SGD (torch's
+defaults). `laptop` asks the same question at a size that two cores can run. It always differs in these points:
 
 - narrower networks (`scale`), fewer samples where the paper takes an entire dataset or 12.8 k of it, and 25 epochs on
   CIFAR;
-- learning rates (`_RATE`): 0.01 / scale for convolutional networks, since the outputs of a narrow one move the less for
-  the same step, and 0.1 for fully connected ones, whose 60 or 80 epochs of few steps would else be a small part of the
-  paper's 500;
-- batches of 32 for AlexNet on MNIST, as the paper's own limited MNIST setting has them, and for ResNets on CIFAR-100:
-  both need the steps;
-- CIFAR's first 2,000 test images in place of 10,000 (`paper.data`); of MNIST the 5,000 images of `mnist5k`, 1,000 of
+- learning rates (`_RATE`): 0.01 / scale for convolutional networks, because the outputs of a narrow network change
+  less for the same step, and 0.1 for fully connected ones, because their 60 or 80 epochs have few steps;
+- batches of 32 for AlexNet on MNIST, as in the paper's limited MNIST setting, and for ResNets on CIFAR-100: both need
+  more steps;
+- the first 2,000 test images of CIFAR instead of 10,000 (`paper.data`), and the 5,000 images of `mnist5k`, 1,000 of
   them for testing;
 - 3 seeds.
 
-Sizes were fixed by the seconds an epoch takes. Rates and batches were then changed once, because of the training error:
-at the paper's rate of 0.01 a ResNet of width 1/16 still had one of 95 % after its 25 epochs, and a network that has
-learnt nothing has nothing to memorise. Ways of stopping had been compared on one seed of the old settings by then, and
-the ten trial runs of the new ones, one seed each, showed test curves and disparity beside the training error; none was
-compared by its stops.
+The sizes were chosen by the seconds per epoch. Learning rates and batch sizes were then changed once, because of the
+training error: at the paper's rate of 0.01, a ResNet of width 1/16 still had a training error of 95 % after 25 epochs,
+and a network that has learned nothing cannot memorize. By then stopping methods had been compared on one seed of the
+old settings. The ten trial runs of the new settings, one seed each, showed test curves and disparity next to the
+training error; their stops were not compared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from heldin.lab.grouping import setting_of
@@ -35,7 +34,7 @@ PROFILES = ("laptop", "paper")
 SEEDS = {"laptop": (0, 1, 2), "paper": (0, 1, 2, 3, 4)}
 
 DISPARITY = "gradient_disparity"
-WATCHED = (
+MAIN_SIGNALS = (
     "gradient_disparity",
     "gradient_disparity@fixed",
     "gradient_disparity[rescale=std_detached]",
@@ -46,26 +45,25 @@ WATCHED = (
     "cosine",
     "label_wave",
 )
-"""What runs on all the data measure: two backward passes a batch give them all."""
+"""What runs on all the data measure; two backward passes per batch are enough for all of them."""
 
-RIVALS = (*WATCHED, "evidence_based", "gsnr", "class_alignment", "optimization_variance", "gwa")
-"""All that table RW compares, and later signals."""
+ALL_SIGNALS = (*MAIN_SIGNALS, "evidence_based", "gsnr", "class_alignment", "optimization_variance", "gwa")
+"""All signals of table RW, and later ones."""
 
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """One setting at both sizes.
+    """One setting in both profiles.
 
     Attributes:
-        key: its name among the claims.
-        title: as the paper calls it.
-        laptop: the spec at the size for two cores; seed, fold and signals are set by `full` and `folded`. None where it
-            is not run there.
-        paper: the spec as in the paper; None where the paper has no such size.
-        folds: into how many folds the data is cut, by profile; none where no cross-validation is compared.
-        signals: what runs on all the data measure.
-        seconds: of an epoch of the laptop's size, of a run on all the data and of one that leaves a fold out, as found
-            on one core beside other work.
+        key: Its name in the keys of claims.
+        title: Its name in the paper.
+        laptop: The spec of the laptop profile, or None. Seed, fold and signals are set by `full` and `folded`.
+        paper: The spec of the paper profile, or None.
+        folds: The number of folds by profile; empty if there is no cross-validation.
+        signals: The signals of runs on all the data.
+        seconds: Seconds per epoch of the laptop profile, of a run on all the data and of a run on all folds but one,
+            measured on one core of a busy machine.
     """
 
     key: str
@@ -73,20 +71,20 @@ class Setting:
     laptop: RunSpec | None
     paper: RunSpec | None
     folds: dict[str, int] = field(default_factory=dict)
-    signals: tuple[str, ...] = WATCHED
+    signals: tuple[str, ...] = MAIN_SIGNALS
     seconds: tuple[float, float] = (1.0, 1.0)
 
     def base(self, profile: str) -> RunSpec | None:
-        """The spec of a profile, with seed 0; None where it has none."""
+        """Return the spec of a profile, with seed 0, or None."""
         return self.laptop if profile == "laptop" else self.paper
 
     def full(self, profile: str, seeds: Sequence[int] | None = None) -> list[RunSpec]:
-        """The runs on all the data."""
+        """Return the runs on all the data."""
         base, chosen = self.base(profile), SEEDS[profile] if seeds is None else seeds
         return [] if base is None else [base.with_(seed=seed, signals=self.signals) for seed in chosen]
 
     def folded(self, profile: str, seeds: Sequence[int] | None = None) -> list[RunSpec]:
-        """The runs that leave out one fold each: they are validated, and measure no signals."""
+        """Return the runs that leave out one fold each. They record validation metrics and no signals."""
         base, chosen = self.base(profile), SEEDS[profile] if seeds is None else seeds
         if base is None or profile not in self.folds:
             return []
@@ -94,15 +92,15 @@ class Setting:
         return [bare.with_(seed=seed, fold=fold, folds=num) for seed in chosen for fold in range(num)]
 
     def specs(self, profile: str, seeds: Sequence[int] | None = None) -> list[RunSpec]:
-        """All of them, the whole of a seed before the next one."""
+        """Return all runs, seed by seed."""
         chosen = SEEDS[profile] if seeds is None else seeds
         return [spec for seed in chosen for spec in (*self.full(profile, [seed]), *self.folded(profile, [seed]))]
 
 
-_RATE = 0.01  # the paper's; divided by the scale of a convolutional network on the laptop
+_RATE = 0.01  # of the paper; divided by the scale of a convolutional network in the laptop profile
 _FC_RATE = 0.1
-FIVE = {"laptop": 5, "paper": 5}
-TEN = {"laptop": 10, "paper": 10}
+FIVE_FOLDS = {"laptop": 5, "paper": 5}
+TEN_FOLDS = {"laptop": 10, "paper": 10}
 
 _MNIST = RunSpec(dataset="mnist", model="alexnet", init="he_normal", epochs=200)
 _DIGITS = RunSpec(
@@ -125,7 +123,7 @@ LIMITED_CIFAR100 = Setting(
     "CIFAR-100, ResNet-34, limited",
     _RESNETS_100.with_(model="resnet34"),
     RunSpec(dataset="cifar100", num_samples=1280, model="resnet34", init="xavier_uniform", epochs=500),
-    FIVE,
+    FIVE_FOLDS,
     seconds=(5.4, 2.5),
 )
 LIMITED_CIFAR10 = Setting(
@@ -133,7 +131,7 @@ LIMITED_CIFAR10 = Setting(
     "CIFAR-10, VGG-13, limited",
     _VGGS.with_(model="vgg13", init="he_normal"),
     RunSpec(dataset="cifar10", num_samples=1280, model="vgg13", init="he_normal", epochs=200),
-    FIVE,
+    FIVE_FOLDS,
     seconds=(3.0, 1.5),
 )
 LIMITED_MNIST = Setting(
@@ -141,7 +139,7 @@ LIMITED_MNIST = Setting(
     "MNIST, AlexNet, limited",
     _DIGITS.with_(num_samples=256, epochs=120),
     _MNIST.with_(num_samples=256, batch_size=32),
-    FIVE,
+    FIVE_FOLDS,
     seconds=(0.47, 0.23),
 )
 NOISY_CIFAR100_18 = Setting(
@@ -149,7 +147,7 @@ NOISY_CIFAR100_18 = Setting(
     "CIFAR-100, ResNet-18, noisy",
     _RESNETS_100.with_(model="resnet18", label_noise=0.5),
     RunSpec(dataset="cifar100", num_samples=1280, model="resnet18", init="xavier_uniform", label_noise=0.5, epochs=200),
-    TEN,
+    TEN_FOLDS,
     seconds=(2.9, 1.45),
 )
 NOISY_CIFAR100_34 = Setting(
@@ -165,7 +163,7 @@ NOISY_CIFAR10 = Setting(
     "CIFAR-10, VGG-13, noisy",
     _VGGS.with_(model="vgg13", init="he_normal", label_noise=0.5),
     RunSpec(dataset="cifar10", model="vgg13", init="he_normal", label_noise=0.5, epochs=100),
-    TEN,
+    TEN_FOLDS,
     seconds=(3.0, 1.6),
 )
 NOISY_MNIST = Setting(
@@ -173,58 +171,62 @@ NOISY_MNIST = Setting(
     "MNIST, AlexNet, noisy",
     _DIGITS.with_(label_noise=0.5),
     _MNIST.with_(label_noise=0.5, epochs=100),
-    TEN,
-    RIVALS,
+    TEN_FOLDS,
+    ALL_SIGNALS,
     seconds=(2.3, 1.0),
 )
 LIMITED = (LIMITED_CIFAR100, LIMITED_CIFAR10, LIMITED_MNIST)
 NOISY = (NOISY_CIFAR100_18, NOISY_CIFAR100_34, NOISY_CIFAR10, NOISY_MNIST)
-SEVEN = (*LIMITED, *NOISY)
-"""Set1 to Set7 of the paper's comparison with k-fold cross-validation."""
+KFOLD_SETTINGS = (*LIMITED, *NOISY)
+"""The seven settings of the paper's comparison with k-fold cross-validation."""
 
-RIVALS_MNIST = Setting(
+RELATED_MNIST = Setting(
     "rw_a",
     "MNIST, AlexNet",
     _DIGITS,
     _MNIST.with_(num_samples=12800, until_loss=0.01),
-    FIVE,
-    RIVALS,
+    FIVE_FOLDS,
+    ALL_SIGNALS,
     seconds=(2.3, 0.9),
 )
-RIVALS_MNIST_NOISY = Setting(
+RELATED_MNIST_NOISY = Setting(
     "rw_b",
     "MNIST, AlexNet, 50 % random",
-    NOISY_MNIST.laptop,  # the very runs of the comparison with k-fold, and its ten folds
+    NOISY_MNIST.laptop,  # the same runs as in the comparison with k-fold, with its ten folds
     _MNIST.with_(num_samples=12800, label_noise=0.5, until_loss=0.01),
     {"laptop": 10, "paper": 5},
-    RIVALS,
+    ALL_SIGNALS,
     seconds=NOISY_MNIST.seconds,
 )
 _RESNET = RunSpec(
     dataset="cifar10", num_samples=12800, model="resnet18", init="xavier_uniform", epochs=200, until_loss=0.01
 )
 _NARROW_RESNET = _RESNETS.with_(dataset=CIFAR10, model="resnet18", until_loss=0.01)
-RIVALS_CIFAR10 = Setting("rw_c", "CIFAR-10, ResNet-18", _NARROW_RESNET, _RESNET, FIVE, RIVALS, seconds=(12.0, 1.35))
-RIVALS_CIFAR10_NOISY = Setting(
+RELATED_CIFAR10 = Setting(
+    "rw_c", "CIFAR-10, ResNet-18", _NARROW_RESNET, _RESNET, FIVE_FOLDS, ALL_SIGNALS, seconds=(12.0, 1.35)
+)
+RELATED_CIFAR10_NOISY = Setting(
     "rw_d",
     "CIFAR-10, ResNet-18, 50 % random",
     _NARROW_RESNET.with_(label_noise=0.5),
     _RESNET.with_(label_noise=0.5),
-    FIVE,
-    RIVALS,
+    FIVE_FOLDS,
+    ALL_SIGNALS,
     seconds=(12.0, 1.35),
 )
-RELATED = (RIVALS_MNIST, RIVALS_MNIST_NOISY, RIVALS_CIFAR10, RIVALS_CIFAR10_NOISY)
+RELATED = (RELATED_MNIST, RELATED_MNIST_NOISY, RELATED_CIFAR10, RELATED_CIFAR10_NOISY)
 """Settings (a) to (d) of table RW."""
 
 
-def _one(key: str, title: str, laptop: RunSpec | None, paper: RunSpec, seconds: float, **more: object) -> Setting:
-    """A setting without folds."""
+def _without_folds(
+    key: str, title: str, laptop: RunSpec | None, paper: RunSpec, seconds: float, **more: object
+) -> Setting:
+    """Return a setting without folds."""
     return Setting(key, title, laptop, paper, seconds=(seconds, 0.0), **more)
 
 
-def _at(profile: str, setting: Setting) -> Setting:
-    """The runs on all the data of a setting, as a point of a series, at one of its two sizes."""
+def _at_profile(profile: str, setting: Setting) -> Setting:
+    """Return a setting as a point of a sweep, without folds and in one profile only."""
     return replace(setting, **{"paper" if profile == "laptop" else "laptop": None}, folds={})
 
 
@@ -232,9 +234,9 @@ LEVELS = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
 def _noise(key: str, title: str, laptop: RunSpec, paper: RunSpec, seconds: float) -> dict[float, Setting]:
-    """A setting at every level of label noise."""
+    """Return a setting at every level of label noise."""
     return {
-        level: _one(
+        level: _without_folds(
             f"{key}_{level:.0%}",
             f"{title}, {level:.0%} random",
             laptop.with_(label_noise=level),
@@ -247,13 +249,13 @@ def _noise(key: str, title: str, laptop: RunSpec, paper: RunSpec, seconds: float
 
 NOISE_MNIST = {
     **_noise("mnist_noise", "MNIST, AlexNet", _DIGITS, _MNIST.with_(num_samples=12800, until_loss=0.01), 1.2),
-    0.0: RIVALS_MNIST,
-    0.5: RIVALS_MNIST_NOISY,
+    0.0: RELATED_MNIST,
+    0.5: RELATED_MNIST_NOISY,
 }
 NOISE_CIFAR10 = {
     **_noise("c10_noise", "CIFAR-10, ResNet-18", _NARROW_RESNET, _RESNET, 2.9),
-    0.0: RIVALS_CIFAR10,
-    0.5: RIVALS_CIFAR10_NOISY,
+    0.0: RELATED_CIFAR10,
+    0.5: RELATED_CIFAR10_NOISY,
 }
 NOISE_FC_MNIST = _noise(
     "fc_mnist",
@@ -272,7 +274,7 @@ NOISE_FC_CIFAR10 = _noise(
 NOISE_CIFAR100 = _noise(
     "c100_noise",
     "CIFAR-100, ResNet-18",
-    NOISY_CIFAR100_18.laptop,  # at 50 % the very runs of the comparison with k-fold
+    NOISY_CIFAR100_18.laptop,  # at 50 % the same runs as in the comparison with k-fold
     RunSpec(dataset="cifar100", model="resnet18", init="xavier_uniform", epochs=200),
     2.9,
 )
@@ -289,11 +291,11 @@ def _sizes(
     *,
     sizes: dict[str, tuple[int, ...]] = SIZES,
 ) -> dict[int, Setting]:
-    """A setting at several sizes of the training set; a size belongs to one profile, or to both."""
+    """Return a setting at several sizes of the training set. A size belongs to one profile or to both."""
     found = {}
     for size in sorted({*sizes["laptop"], *sizes["paper"]}):
         small, large = (size in sizes[profile] for profile in PROFILES)
-        found[size] = _one(
+        found[size] = _without_folds(
             f"{key}_{size}",
             f"{title}, {size:,} samples",
             laptop.with_(num_samples=size) if small else None,
@@ -303,16 +305,16 @@ def _sizes(
     return found
 
 
-PROBES = (2, 5, 10, 20)
-"""The numbers s of batches that the disparity is averaged over."""
+BATCH_COUNTS = (2, 5, 10, 20)
+"""The numbers s of batches that disparity is averaged over."""
 
-PROBED = (*WATCHED, *(f"{DISPARITY}@s={num}" for num in PROBES if num != 5))
+BATCH_COUNT_SIGNALS = (*MAIN_SIGNALS, *(f"{DISPARITY}@s={num}" for num in BATCH_COUNTS if num != 5))
 _BY_SIZE = _sizes("c10_size", "CIFAR-10, ResNet-18", _NARROW_RESNET, _RESNET, 0.0013)
 SIZES_RESNET = {
     **_BY_SIZE,
-    2560: replace(_BY_SIZE[2560], signals=PROBED, seconds=(7.5, 0.0)),  # 20 batches of 128: enough for s = 20
-    1280: _at("laptop", RIVALS_CIFAR10),
-    12800: _at("paper", RIVALS_CIFAR10),
+    2560: replace(_BY_SIZE[2560], signals=BATCH_COUNT_SIGNALS, seconds=(7.5, 0.0)),  # 20 batches
+    1280: _at_profile("laptop", RELATED_CIFAR10),
+    12800: _at_profile("paper", RELATED_CIFAR10),
 }
 SIZES_RESNET_AUGMENTED = _sizes(
     "c10_size_da",
@@ -342,13 +344,13 @@ SIZES_MNIST = {
         0.0005,
         sizes={"laptop": (500, 1000, 2000, 4000), "paper": SIZES["paper"]},
     ),
-    2000: _at("laptop", RIVALS_MNIST),
-    12800: _at("paper", RIVALS_MNIST),
+    2000: _at_profile("laptop", RELATED_MNIST),
+    12800: _at_profile("paper", RELATED_MNIST),
 }
 
 _BATCHES = (32, 64, 128, 256, 512)
 BATCHES_VGG = {
-    size: _one(
+    size: _without_folds(
         f"c10_batch_{size}",
         f"CIFAR-10, VGG-11, batches of {size}",
         _NARROW_VGG.with_(model="vgg11", num_samples=2560, batch_size=size),
@@ -358,13 +360,13 @@ BATCHES_VGG = {
     for size in _BATCHES
 }
 BATCHES_RESNET = {
-    size: _one(
+    size: _without_folds(
         f"c10_r18_batch_{size}", f"CIFAR-10, ResNet-18, batches of {size}", None, _RESNET.with_(batch_size=size), 0
     )
     for size in _BATCHES
-} | {128: _at("paper", RIVALS_CIFAR10)}
+} | {128: _at_profile("paper", RELATED_CIFAR10)}
 BATCHES_CIFAR100 = {
-    size: _one(
+    size: _without_folds(
         f"c100_r18_batch_{size}",
         f"CIFAR-100, ResNet-18, batches of {size}",
         None,
@@ -378,9 +380,9 @@ BATCHES_CIFAR100 = {
 def _widths(
     key: str, title: str, laptop: RunSpec, paper: RunSpec, seconds: dict[float, float], full: tuple[float, ...]
 ) -> dict[float, Setting]:
-    """A setting at several widths."""
+    """Return a setting at several widths."""
     return {
-        scale: _one(
+        scale: _without_folds(
             f"{key}_{scale:g}",
             f"{title}, scale {scale:g}",
             laptop.with_(scale=scale) if scale in seconds else None,
@@ -401,8 +403,8 @@ WIDTHS_RESNET = {
         {0.03125: 1.8, 0.0625: 2.9, 0.125: 6.0},
         _SCALES,
     ),
-    0.0625: _at("laptop", RIVALS_CIFAR10),
-    1.0: _at("paper", RIVALS_CIFAR10),
+    0.0625: _at_profile("laptop", RELATED_CIFAR10),
+    1.0: _at_profile("paper", RELATED_CIFAR10),
 }
 WIDTHS_VGG = _widths(
     "c10_width_vgg11",
@@ -424,13 +426,13 @@ WIDTHS_FC = _widths(
 )
 
 RATES = {"momentum": 0.01, "adagrad": 0.01, "adadelta": 1.0, "rmsprop": 0.01, "adam": 0.001}
-"""PAPER: it gives none; these are torch's own, and for SGD with momentum the paper's rate of SGD."""
+"""PAPER: gives none. These are torch's defaults, and for SGD with momentum the paper's rate of SGD."""
 
 
 def _optimizer(letter: str, model: str, name: str, seconds: float) -> Setting:
     changes = {"model": model, "optimizer": name, "learning_rate": RATES[name]}
     title = f"CIFAR-10, {model.upper().replace('VGG', 'VGG-')}, {name}"
-    return _one(f"opt_{letter}", title, _NARROW_VGG.with_(**changes), _VGG.with_(**changes), seconds)
+    return _without_folds(f"opt_{letter}", title, _NARROW_VGG.with_(**changes), _VGG.with_(**changes), seconds)
 
 
 OPTIMIZERS = {
@@ -448,20 +450,20 @@ OPTIMIZERS = {
 }
 
 RESCALINGS = ("gradient_disparity", "gradient_disparity[rescale=minmax]", "gradient_disparity[rescale=grad_std]")
-RESCALED = _one(
+RESCALED = _without_folds(
     "rescaled",
     "CIFAR-10, VGG-11",
     _NARROW_VGG.with_(model="vgg11", until_loss=None),
     _VGG.with_(model="vgg11"),
     3.2,
-    signals=(*WATCHED, *RESCALINGS[1:]),
+    signals=(*MAIN_SIGNALS, *RESCALINGS[1:]),
 )
 
 
 def _pair(key: str, title: str, model: str, seconds: float) -> tuple[Setting, Setting]:
-    """A VGG without and with label noise."""
-    clean = _one(key, title, _NARROW_VGG.with_(model=model), _VGG.with_(model=model), seconds)
-    noisy = _one(
+    """Return the settings of a VGG without and with label noise."""
+    clean = _without_folds(key, title, _NARROW_VGG.with_(model=model), _VGG.with_(model=model), seconds)
+    noisy = _without_folds(
         f"{key}_noisy",
         f"{title}, 50 % random",
         _NARROW_VGG.with_(model=model, label_noise=0.5),
@@ -471,9 +473,10 @@ def _pair(key: str, title: str, model: str, seconds: float) -> tuple[Setting, Se
     return clean, noisy
 
 
-PROBED_RESNET = Setting("probed", "CIFAR-10, ResNet-18", SIZES_RESNET[2560].laptop, _RESNET, signals=PROBED)
-"""What the disparity is averaged over; on the laptop the very runs of the series over sizes."""
-
+BATCH_COUNT_RESNET = Setting(
+    "probed", "CIFAR-10, ResNet-18", SIZES_RESNET[2560].laptop, _RESNET, signals=BATCH_COUNT_SIGNALS
+)
+"""Several numbers of batches; in the laptop profile the same runs as in the sweep over sizes."""
 
 VGG16, VGG16_NOISY = _pair("c10_vgg16", "CIFAR-10, VGG-16", "vgg16", 3.1)
 VGG19, VGG19_NOISY = _pair("c10_vgg19", "CIFAR-10, VGG-19", "vgg19", 3.7)
@@ -482,19 +485,32 @@ _EXAMS = RunSpec(model="mrnet", learning_rate=1e-4, batch_size=1, epochs=100)
 _POOLED = ("gradient_disparity[rescale=pooled_std]",)
 _STAND_IN = _DIGITS.with_(dataset="breastmnist", num_samples=None, epochs=100)
 TASKS = {
-    "standin": Setting("mrnet_standin", "BreastMNIST, AlexNet", _STAND_IN, None, FIVE, seconds=(0.6, 0.3)),
+    "standin": Setting("mrnet_standin", "BreastMNIST, AlexNet", _STAND_IN, None, FIVE_FOLDS, seconds=(0.6, 0.3)),
     **{
-        task: Setting(f"mrnet_{task}", f"MRNet, {task}", None, _EXAMS.with_(dataset=f"mrnet:{task}"), FIVE, _POOLED)
+        task: Setting(
+            f"mrnet_{task}", f"MRNet, {task}", None, _EXAMS.with_(dataset=f"mrnet:{task}"), FIVE_FOLDS, _POOLED
+        )
         for task in ("abnormal", "acl", "meniscus")
     },
 }
-"""MRNet is given to those who register; on the laptop BreastMNIST stands in for it."""
+"""MRNet requires registration; in the laptop profile BreastMNIST is used instead."""
+
+
+def all_runs(settings: Iterable[Setting]) -> Callable[[str], list[RunSpec]]:
+    """Return a function from a profile to all runs of these settings."""
+    listed = list(settings)
+    return lambda profile: [spec for setting in listed for spec in setting.specs(profile)]
+
+
+def full_runs(settings: Iterable[Setting]) -> Callable[[str], list[RunSpec]]:
+    """Return a function from a profile to the runs of these settings on all the data."""
+    listed = list(settings)
+    return lambda profile: [spec for setting in listed for spec in setting.full(profile)]
 
 
 def seconds_of(spec: RunSpec) -> float:
-    """How long a run of the laptop profile takes on one core, as estimated; 0 where that is not known."""
-    place = setting_of(spec).canonical
-    return spec.epochs * _SECONDS.get(place, (0.0, 0.0))[0 if spec.fold is None else 1]
+    """Estimate how long a run of the laptop profile takes on one core; 0 if that is not known."""
+    return spec.epochs * _SECONDS.get(setting_of(spec).canonical, (0.0, 0.0))[0 if spec.fold is None else 1]
 
 
 def _all_settings() -> list[Setting]:
@@ -506,6 +522,6 @@ def _all_settings() -> list[Setting]:
 
 
 _SECONDS: dict[str, tuple[float, float]] = {}
-for _each in sorted(_all_settings(), key=lambda setting: setting.seconds):  # the longest, where settings share runs
+for _each in sorted(_all_settings(), key=lambda setting: setting.seconds):  # the longest, if settings share runs
     if _each.laptop is not None:
         _SECONDS[setting_of(_each.laptop).canonical] = _each.seconds

@@ -1,61 +1,54 @@
 """Table patience: the number of rises before stopping, from 1 to 25."""
 
-from heldin.lab.grouping import Group
-from heldin.lab.reproducing import Built, Item, Runs
 from heldin.lab.tables import Table
-from heldin.lab.ways import Way
 from heldin.rules import NthRise
-from paper.differing import best_difference
-from paper.kfold import NAMES
-from paper.making import MEAN_CURVE, SEEN, group_of, stop_numbers, stops, together
-from paper.settings import LIMITED_MNIST, NOISY_MNIST, Setting, seconds_of
+from paper.differences import best_difference
+from paper.harness import MEAN_CURVE, Item, Result, Runs, merge
+from paper.settings import LIMITED_MNIST, NOISY_MNIST, Setting, all_runs, seconds_of
+from paper.stops import METHOD_NAMES, PROTOCOL_TEXT, full_group, stop_numbers, stopping_methods
 
 PATIENCES = (1, 5, 10, 15, 20, 25)
 SETTINGS = (LIMITED_MNIST, NOISY_MNIST)
 
 
-def build(runs: Runs) -> Built:
-    """The accuracy at each patience, and by how much the best of disparity is above the best of cross-validation."""
+def build(runs: Runs) -> Result:
+    """The accuracy at each patience, and the best accuracy of disparity minus the best one of cross-validation."""
     parts = []
     for setting in SETTINGS:
-        group = group_of(runs, setting)
-        if group is None or not group.full:
+        group = full_group(runs, setting)
+        if group is None:
             continue
-        by_patience = {patience: stops(setting, runs.profile, NthRise(patience)) for patience in PATIENCES}
-        ways = {name: {p: found[name] for p, found in by_patience.items()} for name in ("cv", "gd")}
-        found = _numbers(group, setting.key, ways)
-        both = {NAMES[name]: [*ways[name].values()] for name in ("gd", "cv")}
+        by_patience = {patience: stopping_methods(setting, runs.profile, NthRise(patience)) for patience in PATIENCES}
+        methods = {name: {p: found[name] for p, found in by_patience.items()} for name in ("cv", "gd")}
+        keyed = {f"{setting.key}.{name}.p{p}": each for name, found in methods.items() for p, each in found.items()}
+        numbers = stop_numbers(group, keyed, ("accuracy",))
+        both = {METHOD_NAMES[name]: [*methods[name].values()] for name in ("gd", "cv")}
         best = best_difference(group, f"{setting.key}.gd-cv.best", both, "accuracy")
-        parts += [Built(tables={setting.key: _table(setting, found)}), found, best]
-    return together(*parts)
+        parts += [Result(tables={setting.key: _table(setting, numbers)}), numbers, best]
+    return merge(*parts)
 
 
-def _numbers(group: Group, key: str, ways: dict[str, dict[int, Way]]) -> Built:
-    keyed = {f"{key}.{name}.p{p}": way for name, found in ways.items() for p, way in found.items()}
-    return stop_numbers(group, keyed, ("accuracy",))
-
-
-def _table(setting: Setting, found: Built) -> Table:
+def _table(setting: Setting, result: Result) -> Table:
     rows = [
         {
             "patience": patience,
             **{
-                NAMES[name]: found.numbers.get(f"{setting.key}.{name}.p{patience}.accuracy", {}).get(MEAN_CURVE)
+                METHOD_NAMES[name]: result.numbers.get(f"{setting.key}.{name}.p{patience}.accuracy", {}).get(MEAN_CURVE)
                 for name in ("cv", "gd")
             },
         }
         for patience in PATIENCES
     ]
-    return Table(tuple(rows[0]), tuple(rows), f"{setting.title}: test accuracy, %, {SEEN[MEAN_CURVE]}")
+    return Table(tuple(rows[0]), tuple(rows), f"{setting.title}: test accuracy, %, {PROTOCOL_TEXT[MEAN_CURVE]}")
 
 
 ITEM = Item(
     label="tab:patience",
-    claim="Even at its best patience cross-validation is behind gradient disparity at its best patience, on MNIST.",
+    claim="On MNIST, gradient disparity at its best patience is better than cross-validation at its best patience.",
     stage=1,
-    specs=lambda profile: [spec for setting in SETTINGS for spec in setting.specs(profile)],
+    specs=all_runs(SETTINGS),
     build=build,
-    differs="As tab:kfoldl and tab:kfoldn. With a horizon of 120 and of 50 epochs the larger patiences may not fire; "
-    "the last epoch counts then.",
+    laptop="As tab:kfoldl and tab:kfoldn. Within 120 and 50 epochs the larger patiences may not fire; they are then "
+    "read at the last epoch.",
     seconds=seconds_of,
 )

@@ -3,14 +3,13 @@
 from collections.abc import Iterator, Mapping
 
 from heldin.lab.curves import Estimate
-from heldin.lab.grouping import Group
-from heldin.lab.reproducing import Built, Item, Runs
 from heldin.lab.ways import Kind, Way
 from heldin.rules import Level, NthRise
-from paper.differing import difference, epochs_apart
-from paper.making import PROTOCOLS, Row, built_of, group_of, stop_numbers, stop_table, together
-from paper.settings import RELATED, Setting, seconds_of
-from paper.words import WORDS
+from paper.differences import epoch_difference, metric_difference
+from paper.harness import PROTOCOLS, Item, Result, Row, RunGroup, Runs, merge
+from paper.key_names import KEY_NAMES
+from paper.settings import RELATED, Setting, all_runs, seconds_of
+from paper.stops import count_remark, full_group, stop_numbers, stop_table
 
 SIGNALS = {
     "gd": "gradient_disparity",
@@ -24,50 +23,51 @@ SIGNALS = {
 }
 
 
-def _ways(setting: Setting, profile: str) -> dict[str, Way]:
-    ways = {name: Way(Kind.SIGNAL, label, NthRise()) for name, label in SIGNALS.items()}
-    ways["eb"] = Way(Kind.SIGNAL, "evidence_based", Level(0.0))
-    ways["kfold"] = Way(Kind.KFOLD, rule=NthRise(), folds=setting.folds[profile])
-    return ways | {"none": Way(Kind.NEVER)}
-
-
-def build(runs: Runs) -> Built:
-    """The ways of each setting, how often each signal beats k-fold, and how far apart disparity and variance stop."""
+def build(runs: Runs) -> Result:
+    """The methods in each setting, how often each signal beats k-fold, and the stops of disparity and variance."""
     parts = []
     for setting in RELATED:
-        group = group_of(runs, setting)
-        if group is not None and group.full:
-            ways = _ways(setting, runs.profile)
-            parts += [Built(tables={setting.key: stop_table(setting, group, ways)}), _stopped(group, setting.key, ways)]
-    found = together(*parts)
-    return together(found, built_of(_won(found)))
+        group = full_group(runs, setting)
+        if group is not None:
+            methods = _methods(setting, runs.profile)
+            parts.append(Result(tables={setting.key: stop_table(setting, group, methods)}))
+            parts.append(_numbers(group, setting.key, methods))
+    found = merge(*parts)
+    return merge(found, Result.from_rows(_won(found)))
 
 
-def _stopped(group: Group, key: str, ways: Mapping[str, Way]) -> Built:
-    """What each way gives, what the best epochs give, who is ahead of whom, and how far apart stops are."""
+def _methods(setting: Setting, profile: str) -> dict[str, Way]:
+    methods = {name: Way(Kind.SIGNAL, label, NthRise()) for name, label in SIGNALS.items()}
+    methods["eb"] = Way(Kind.SIGNAL, "evidence_based", Level(0.0))
+    methods["kfold"] = Way(Kind.KFOLD, rule=NthRise(), folds=setting.folds[profile])
+    return methods | {"none": Way(Kind.NEVER)}
+
+
+def _numbers(group: RunGroup, key: str, methods: Mapping[str, Way]) -> Result:
+    """Numbers of each method and of the best epochs, differences between methods, and between their stops."""
     oracles = {"error": Way(Kind.ORACLE_ERROR), "loss": Way(Kind.ORACLE_LOSS)}
-    parts = [stop_numbers(group, {f"{key}.{name}": way for name, way in ways.items()}, tuple(oracles))]
+    parts = [stop_numbers(group, {f"{key}.{name}": method for name, method in methods.items()}, tuple(oracles))]
     for metric, oracle in oracles.items():
-        least = stop_numbers(group, {f"{key}.min": oracle}, (metric,)).numbers
-        parts.append(Built(numbers={name: found for name, found in least.items() if name.endswith(metric)}))
+        lowest = stop_numbers(group, {f"{key}.min": oracle}, (metric,)).numbers
+        parts.append(Result(numbers={name: found for name, found in lowest.items() if name.endswith(metric)}))
         for one, other in (("kfold", "gd"), ("kfold", "var"), ("none", "gd")):
-            both = {WORDS[name]: ways[name] for name in (one, other)}
-            parts.append(difference(group, f"{key}.{one}-{other}.{metric}", both, metric))
-    signals = {WORDS[name]: ways[name] for name in ("gd", "var")}
-    parts.append(epochs_apart(group, f"{key}.gd-var.epoch", signals, of=abs))
-    return together(*parts, epochs_apart(group, f"{key}.min.error-loss.epoch", oracles))
+            both = {KEY_NAMES[name]: methods[name] for name in (one, other)}
+            parts.append(metric_difference(group, f"{key}.{one}-{other}.{metric}", both, metric))
+    signals = {KEY_NAMES[name]: methods[name] for name in ("gd", "var")}
+    parts.append(epoch_difference(group, f"{key}.gd-var.epoch", signals, convert=abs))
+    return merge(*parts, epoch_difference(group, f"{key}.min.error-loss.epoch", oracles))
 
 
-def _won(built: Built) -> Iterator[Row]:
-    """In how many of eight comparisons (four settings, error and loss) a signal is no worse than k-fold.
+def _won(result: Result) -> Iterator[Row]:
+    """In how many of eight comparisons (four settings, error and loss) a signal is not worse than k-fold.
 
-    And by how many of them disparity and variance are ahead of the best of the others.
+    And by how many of them disparity and variance exceed the best of the others.
     """
     for protocol in PROTOCOLS:
         won = {}
         for name in (*SIGNALS, "eb"):
             pairs = [
-                [built.numbers.get(f"{setting.key}.{way}.{metric}", {}).get(protocol) for way in (name, "kfold")]
+                [result.numbers.get(f"{setting.key}.{each}.{metric}", {}).get(protocol) for each in (name, "kfold")]
                 for setting in RELATED
                 for metric in ("error", "loss")
             ]
@@ -76,30 +76,30 @@ def _won(built: Built) -> Iterator[Row]:
         others = [num for name, num in won.items() if name not in ("gd", "var")]
         ahead = {f"{name}-others": won[name] - max(others) for name in ("gd", "var") if name in won and others}
         for name, num in (won | ahead).items():
-            yield f"won.{name}", protocol, Estimate(float(num), None, 8), _never(built, name, protocol)
+            yield f"won.{name}", protocol, Estimate(float(num), None, 8), _never_remark(result, name, protocol)
 
 
-def _never(built: Built, name: str, protocol: str) -> str:
-    """In how many settings a signal never says stop, and so wins and loses as no early stopping does."""
-    told = [built.remarks.get(f"{setting.key}.{name}.epoch", {}).get(protocol) for setting in RELATED]
-    num = told.count("never stopped")
+def _never_remark(result: Result, name: str, protocol: str) -> str:
+    """Say in how many settings a signal never stops, and so equals no early stopping."""
+    remarks = [result.remarks.get(f"{setting.key}.{name}.epoch", {}).get(protocol) for setting in RELATED]
+    num = remarks.count(count_remark(0, 1))
     return f"never stopped in {num} of {len(RELATED)} settings" if num else ""
 
 
 ITEM = Item(
     label="tab:RW",
-    also=("tab:RWmain",),
+    other_labels=("tab:RWmain",),
     claim="Of nine signals only gradient disparity and the variance of gradients beat k-fold cross-validation in all "
     "four settings, and these two stop at the same epoch.",
     stage=1,
-    specs=lambda profile: [spec for setting in RELATED for spec in setting.specs(profile)],
+    specs=all_runs(RELATED),
     build=build,
-    differs="12.8 k samples become 2,000 of MNIST and 1,280 of CIFAR-10, widths 1/4 and 1/16. Setting (b) is the noisy "
-    "MNIST setting of the comparison with k-fold, with its ten folds. MNIST is trained for 50 epochs, whatever the "
-    "training loss.",
-    found="Disparity and variance stop together, but do not beat k-fold throughout: on CIFAR-10 they stop late, for "
-    "the reason given with tab:var, and their test loss there is higher. In (a) and (c), with clean labels, "
-    "training to the end has the lowest test error of all that can be known; the EB-criterion never fires, so "
-    "its numbers are those.",
+    laptop="2,000 samples of MNIST and 1,280 of CIFAR-10 instead of 12.8 k, widths 1/4 and 1/16. Setting (b) is the "
+    "noisy MNIST setting of the comparison with k-fold, with its ten folds. MNIST is trained for 50 epochs, whatever "
+    "the training loss.",
+    findings="Disparity and variance stop together, but do not beat k-fold everywhere: on CIFAR-10 they stop late, "
+    "for the reason given under tab:var, and their test loss there is higher. In (a) and (c), with clean labels, "
+    "training to the end has the lowest test error of all methods but the best epoch. The EB-criterion never fires, "
+    "so its numbers are those of no early stopping.",
     seconds=seconds_of,
 )

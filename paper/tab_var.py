@@ -2,39 +2,40 @@
 
 from heldin.lab.comparing import correlation_table
 from heldin.lab.curves import Estimate, estimate
-from heldin.lab.reproducing import Built, Item, Runs
-from paper.correlating import correlations
-from paper.making import MEAN_CURVE, PER_RUN, group_of
+from paper.correlations import correlations
+from paper.harness import PROTOCOLS, Item, Result, Runs
 from paper.settings import (
-    RIVALS_CIFAR10,
-    RIVALS_CIFAR10_NOISY,
-    RIVALS_MNIST,
-    RIVALS_MNIST_NOISY,
+    RELATED_CIFAR10,
+    RELATED_CIFAR10_NOISY,
+    RELATED_MNIST,
+    RELATED_MNIST_NOISY,
     VGG16,
     VGG16_NOISY,
     VGG19,
     VGG19_NOISY,
+    full_runs,
     seconds_of,
 )
+from paper.stops import full_group
 
 SETTINGS = (
-    RIVALS_MNIST, RIVALS_MNIST_NOISY, VGG16, VGG16_NOISY, VGG19, VGG19_NOISY, RIVALS_CIFAR10, RIVALS_CIFAR10_NOISY,
+    RELATED_MNIST, RELATED_MNIST_NOISY, VGG16, VGG16_NOISY, VGG19, VGG19_NOISY, RELATED_CIFAR10, RELATED_CIFAR10_NOISY,
 )  # fmt: skip
 SIGNALS = {"gd": "gradient_disparity", "var": "gradient_variance"}
-TRIED = "gradient_disparity[rescale=none]"
-"""What the table shows beside them, since the correlations of the two do not come out as in the paper."""
+UNSCALED = "gradient_disparity[rescale=none]"
+"""Also shown in the table, since the correlations of the two are not those of the paper."""
 
 
-def build(runs: Runs) -> Built:
-    """Both correlations for each setting, and in how many of them that of disparity is the larger one."""
-    found = [(setting, group) for setting in SETTINGS if (group := group_of(runs, setting)) is not None and group.full]
+def build(runs: Runs) -> Result:
+    """Both correlations for each setting, and in how many of them that of disparity is larger."""
+    found = [(setting, group) for setting in SETTINGS if (group := full_group(runs, setting)) is not None]
     numbers = {
         f"{setting.key}.{name}": rho
         for setting, group in found
         for name, signal in SIGNALS.items()
         if (rho := correlations([group.full], signal, "test_loss"))
     }
-    for protocol in (PER_RUN, MEAN_CURVE):
+    for protocol in PROTOCOLS:
         ahead = [
             numbers[f"{setting.key}.gd"][protocol].mean - numbers[f"{setting.key}.var"][protocol].mean
             for setting, _ in found
@@ -45,8 +46,8 @@ def build(runs: Runs) -> Built:
             won = sum(each > 0.0 for each in ahead)
             numbers.setdefault("won", {})[protocol] = Estimate(float(won), None, len(ahead))
     measured = [group for _, group in found if all(signal in group.signals for signal in SIGNALS.values())]
-    table = correlation_table(measured, [*SIGNALS.values(), TRIED]) if measured else None
-    return Built(tables={"var": table} if table else {}, numbers=numbers)
+    table = correlation_table(measured, [*SIGNALS.values(), UNSCALED]) if measured else None
+    return Result(tables={"var": table} if table else {}, numbers=numbers)
 
 
 ITEM = Item(
@@ -54,13 +55,13 @@ ITEM = Item(
     claim="Over training, gradient disparity correlates with the test loss more than the variance of gradients does, "
     "in seven of eight settings.",
     stage=3,
-    specs=lambda profile: [spec for setting in SETTINGS for spec in setting.full(profile)],
+    specs=full_runs(SETTINGS),
     build=build,
-    differs="12.8 k samples become 2,000 of MNIST and 1,280 of CIFAR-10; widths 1/4 (AlexNet), 1/8 (VGG), 1/16 "
+    laptop="2,000 samples of MNIST and 1,280 of CIFAR-10 instead of 12.8 k, widths 1/4 (AlexNet), 1/8 (VGG), 1/16 "
     "(ResNet).",
-    found="On CIFAR-10 the correlations are below 0. Before a network has learnt anything all its losses are nearly "
-    "the same, so what gradients are divided by is small and the disparity begins high; it falls as losses "
-    "spread, for most of these short runs, while the test loss already rises. Tried: the disparity without "
-    "re-scaling, which the table shows beside them, and which does go with the test loss there.",
+    findings="On CIFAR-10 the correlations are negative. Before a network has learned anything, all its losses are "
+    "nearly equal, so gradients are divided by a small deviation and disparity starts high. It falls while losses "
+    "spread, for most of these short runs, when the test loss already rises. The table also shows disparity without "
+    "re-scaling, which does correlate with the test loss there.",
     seconds=seconds_of,
 )

@@ -14,7 +14,7 @@ VERBS = [*((verb,) for verb in COMMANDS if verb != "data"), *(("data", verb) for
 
 def test_every_verb_is_there():
     assert {verb[0] for verb in VERBS} == {
-        "demo", "run", "status", "replay", "table", "figure", "report", "reproduce", "signals", "data", "doctor",
+        "demo", "run", "status", "replay", "table", "figure", "report", "signals", "data", "doctor",
     }  # fmt: skip
     assert {verb[1] for verb in VERBS if verb[0] == "data"} == {"list", "fetch", "check"}
 

@@ -88,7 +88,7 @@ def test_records_are_looked_for_where_runs_put_them():
         name: parameter.default
         for name, command in COMMANDS.items()
         for parameter in command.params
-        if "--store" in parameter.opts and name != "reproduce"  # which has a store of its own
+        if "--store" in parameter.opts
     }
     assert {"run", "demo", "status", "replay", "table", "figure", "report", "doctor"} == {*stores}
     assert {Path(str(default)) for default in stores.values()} == {DEFAULT_STORE}

@@ -1,19 +1,19 @@
-"""Records that nobody trained: enough of them that every item has something to build from."""
+"""Records that were not trained: enough for every item to build something."""
 
 import math
 import random
 
 import pytest
-from paper.items import ITEMS
 
 from heldin.lab.costs import UnitSeconds
-from heldin.lab.reproducing import Runs
 from heldin.lab.store import RunRecord
+from paper.harness import Runs
+from paper.items import ITEMS
 
 EPOCHS = 10
 
 
-def invented(spec):
+def invented_record(spec):
     """A run of few epochs with plausible curves."""
     chance = random.Random(spec.id)
     epochs = []
@@ -30,30 +30,37 @@ def invented(spec):
 
 
 @pytest.fixture(scope="session")
-def runs_for():
-    """Runs of a profile for one item."""
-    return lambda item, profile: Runs(profile, [invented(spec) for spec in dict.fromkeys(item.specs(profile))])
+def invented_runs():
+    """A function that returns runs of a profile for one item."""
+    return lambda item, profile: Runs(profile, [invented_record(spec) for spec in dict.fromkeys(item.specs(profile))])
 
 
 @pytest.fixture(scope="session")
 def runs():
+    """All runs of the laptop profile."""
     specs = dict.fromkeys(spec for item in ITEMS for spec in item.specs("laptop"))
-    units = {spec.id: UnitSeconds(0.1, 0.01, 0.001, 0.03) for spec in specs if spec.fold is None}
-    return Runs("laptop", [invented(spec) for spec in specs], units)
+    seconds = {spec.id: UnitSeconds(0.1, 0.01, 0.001, 0.03) for spec in specs if spec.fold is None}
+    return Runs("laptop", [invented_record(spec) for spec in specs], seconds)
+
+
+@pytest.fixture(scope="session")
+def results(runs):
+    """The results of all items, by label."""
+    return {item.label: item.build(runs.only(item.specs("laptop"))) for item in ITEMS}
 
 
 @pytest.fixture
-def written():
-    """A run with the curves that are given, by name; those of a signal where the spec measures it."""
+def make_record():
+    """A function that returns a run with these curves, by name; a curve of a signal only if the spec measures it."""
 
-    def written(spec, **curves):
+    def make_record(spec, **curves):
         num = max(map(len, curves.values()))
-        told = {"train_loss": [1.0] * num, "test_loss": [1.0] * num, "test_error": [0.5] * num} | curves
+        known = {"train_loss": [1.0] * num, "test_loss": [1.0] * num, "test_error": [0.5] * num} | curves
         epochs = []
         for epoch in range(num):
-            line = {name: values[epoch] for name, values in told.items()}
+            line = {name: values[epoch] for name, values in known.items()}
             signals = {name: line.pop(name) for name in spec.signals if name in line}
             epochs.append({"epoch": epoch, **line, "signals": signals})
         return RunRecord(spec, tuple(epochs), True)
 
-    return written
+    return make_record

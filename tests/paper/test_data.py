@@ -18,35 +18,35 @@ def small_cifar(tmp_path):
     return root
 
 
-def test_cut_data_is_the_beginning_of_the_whole(tmp_path, small_cifar, monkeypatch):
+def test_a_reduced_dataset_has_the_first_images(tmp_path, small_cifar, monkeypatch):
     monkeypatch.setattr(data, "NUM_TEST", 20)
-    folder = data.prepared(tmp_path / "data", small_cifar)
-    whole, cut = (numpy.load(folder / f"{name}.npz") for name in ("cifar10", "cifar10-2k"))
-    assert cut["x_test"].shape == (20, 3, 32, 32)
-    assert (cut["x_test"] == numpy.moveaxis(whole["x_test"][:20], -1, 1)).all()
+    folder = data.prepare_data(tmp_path / "data", small_cifar)
+    whole, reduced = (numpy.load(folder / f"{name}.npz") for name in ("cifar10", "cifar10-2k"))
+    assert reduced["x_test"].shape == (20, 3, 32, 32)
+    assert (reduced["x_test"] == numpy.moveaxis(whole["x_test"][:20], -1, 1)).all()
 
 
-def test_only_what_is_asked_for_is_cut(tmp_path, small_cifar):
-    folder = data.prepared(tmp_path / "data", small_cifar, ["mnist5k", data.CIFAR100])
+def test_only_named_datasets_are_reduced(tmp_path, small_cifar):
+    folder = data.prepare_data(tmp_path / "data", small_cifar, ["mnist5k", data.CIFAR100])
     assert (folder / "cifar100-2k.npz").exists()
     assert not (folder / "cifar10-2k.npz").exists()
 
 
-def test_another_data_root_is_linked_anew(tmp_path, small_cifar):
+def test_links_follow_a_new_data_root(tmp_path, small_cifar):
     other = tmp_path / "other"
     other.mkdir()
     for root in (small_cifar, other):
         (root / "mnist5k.npz").write_text(root.name)
-    folder = data.prepared(tmp_path / "data", small_cifar, [])
+    folder = data.prepare_data(tmp_path / "data", small_cifar, [])
     (folder / "own.npz").write_text("own")
     (other / "own.npz").write_text("other")
-    data.prepared(folder, other, [])
+    data.prepare_data(folder, other, [])
     assert (folder / "mnist5k.npz").read_text() == "other"
-    assert (folder / "own.npz").read_text() == "own"  # a file of the folder itself is none of its links
+    assert (folder / "own.npz").read_text() == "own"  # not a link
 
 
-def test_a_link_to_a_root_that_is_gone_is_made_anew(tmp_path, small_cifar):
-    folder = data.prepared(tmp_path / "data", small_cifar, [])
+def test_links_follow_a_data_root_that_moved(tmp_path, small_cifar):
+    folder = data.prepare_data(tmp_path / "data", small_cifar, [])
     moved = small_cifar.rename(tmp_path / "moved")
-    data.prepared(folder, moved, [])
+    data.prepare_data(folder, moved, [])
     assert (folder / "cifar10.npz").resolve() == moved / "cifar10.npz"

@@ -1,34 +1,42 @@
-"""The declarations: what is run for each item, nothing twice, and a number for every claim."""
+"""The declarations: the runs of each item, and a number for every claim."""
 
+import ast
 from collections import defaultdict
 
 import pytest
-from paper.items import ITEMS
-from paper.making import MEAN_CURVE, SEEN
-from paper.settings import PROBED_RESNET, PROFILES, RELATED, RESCALED, SEEDS, SEVEN, seconds_of
 
-from heldin.errors import ArgumentError
 from heldin.lab.curves import Estimate
 from heldin.lab.grouping import setting_of
-from heldin.lab.reproducing.claims import Verdict, claims_from_toml, judge
-from heldin.lab.reproducing.items import Built, Runs, chosen, in_order
-from heldin.lab.reproducing.paper import load_paper
-from heldin.lab.reproducing.questions import Question, answers
+from paper.harness import MEAN_CURVE, Result, Runs
+from paper.harness.claims import Verdict, judge
+from paper.harness.items import run_order, select_items
+from paper.harness.running import PROFILES
+from paper.harness.verdicts import Question, answers
+from paper.items import ITEMS, PAPER
+from paper.key_names import KEY_NAMES, SETTINGS, describe_key
+from paper.settings import BATCH_COUNT_RESNET, KFOLD_SETTINGS, RELATED, RESCALED, SEEDS, seconds_of
+from paper.settings_table import SETTINGS as LISTED_SETTINGS
+from paper.settings_table import settings_table
+from paper.stops import PROTOCOL_TEXT
 
-KNOWN = {item.label: item for item in ITEMS}
-UNANSWERED = {  # what the laptop profile cannot answer, and why
-    "tab:mrnet": ("abnormal.", "acl.", "meniscus.", "tasks."),  # BreastMNIST stands in
-    "fig:batch_size": ("b.", "c."),  # one series of three
+UNANSWERED = {  # what the laptop profile cannot answer
+    "tab:mrnet": ("abnormal.", "acl.", "meniscus.", "tasks."),  # BreastMNIST is used instead
+    "fig:batch_size": ("b.", "c."),  # one sweep of three
 }
+NOT_IN_THE_PAPER = {"alternatives", "settings"}
+ALLOWED = {"heldin.lab", "heldin.rules", "heldin.signals", "heldin.errors"}
+
+all_items = pytest.mark.parametrize("item", ITEMS, ids=lambda item: item.label)
 
 
 @pytest.fixture(scope="module")
-def claims(pytestconfig):
-    return claims_from_toml(pytestconfig.rootpath / "paper" / "claims.toml")
+def unrun():
+    """All items without results."""
+    return PAPER.judge({item.label: Result() for item in ITEMS})
 
 
 def test_every_item_of_the_paper_is_declared_once():
-    labels = [label for item in ITEMS for label in (item.label, *item.also)]
+    labels = [label for item in ITEMS for label in (item.label, *item.other_labels)]
     assert len(labels) == len({*labels})
     tables = "mrnet RWmain RW kfoldlmain kfoldl kfoldnmain kfoldn senmain robustness robustnessn patience norm var"
     figures = (
@@ -36,14 +44,9 @@ def test_every_item_of_the_paper_is_declared_once():
         "s train_size_mse train_size2 kfoldl kfoldn mrnet BGP_vs_gen_m BGP_vs_gen fc_cifar10 resnet_cifar100 opt eb "
         "inner_prod"
     )
-    wanted = {
-        *(f"tab:{name}" for name in tables.split()),
-        *(f"fig:{name}" for name in figures.split()),
-        "costs",
-        "tried",
-        "sizes",
-    }
-    assert {*labels} == wanted
+    expected = {*(f"tab:{name}" for name in tables.split()), *(f"fig:{name}" for name in figures.split()), "costs"}
+    assert {*labels} == expected | NOT_IN_THE_PAPER
+    assert [item.label for item in select_items(PAPER.items, ["RWmain", "tab:kfoldl"])] == ["tab:RW", "tab:kfoldl"]
 
 
 @pytest.mark.parametrize("profile", PROFILES)
@@ -52,152 +55,151 @@ def test_nothing_is_trained_twice(profile):
     for item in ITEMS:
         for spec in item.specs(profile):
             trained[spec.with_(signals=()).canonical].add(spec)
-    again = {spec for specs in trained.values() if len(specs) > 1 for spec in specs}
-    allowed = (
-        [] if profile == "laptop" else [*RESCALED.full(profile), *PROBED_RESNET.full(profile)]
-    )  # two figures measure more
-    rest = again - {*allowed}
-    assert len({spec.with_(signals=()) for spec in rest}) == len(rest)
+    repeated = {spec for specs in trained.values() if len(specs) > 1 for spec in specs}
+    if profile == "paper":  # two figures measure more signals
+        repeated -= {*RESCALED.full(profile), *BATCH_COUNT_RESNET.full(profile)}
+    assert len({spec.with_(signals=()) for spec in repeated}) == len(repeated)
 
 
-@pytest.mark.parametrize("item", ITEMS, ids=lambda item: item.label)
+@all_items
 @pytest.mark.parametrize("profile", PROFILES)
-def test_every_item_has_its_seeds(item, profile):
+def test_every_item_has_all_seeds(item, profile):
     seeds = defaultdict(set)
     for spec in item.specs(profile):
         seeds[setting_of(spec).canonical].add(spec.seed)
     assert all(found == {*SEEDS[profile]} for found in seeds.values())
     assert item.claim.endswith(".")
-    assert item.differs.endswith(".")
+    assert item.laptop.endswith(".")
 
 
-def test_the_paper_profile_has_full_width_and_the_laptop_says_how_long_it_takes():
-    for setting in (*SEVEN, *RELATED):
+def test_the_paper_profile_has_full_width_and_the_laptop_profile_a_duration():
+    for setting in (*KFOLD_SETTINGS, *RELATED):
         assert setting.paper.scale == 1.0
         assert setting.laptop.learning_rate * setting.laptop.scale == pytest.approx(setting.paper.learning_rate)
     for item in ITEMS:
         for spec in item.specs("laptop"):
             assert item.seconds(spec) > 0.0, (item.label, spec.title)
-    assert seconds_of(SEVEN[0].paper) == 0.0
+    assert seconds_of(KFOLD_SETTINGS[0].paper) == 0.0
 
 
-def test_there_is_soon_something_of_each_item_the_most_important_first():
-    order = in_order(ITEMS, "laptop")
+def test_the_most_important_runs_come_first():
+    order = run_order(ITEMS, "laptop")
     assert [spec.seed for spec in order] == sorted(spec.seed for spec in order)
-    first = {spec for setting in (*SEVEN, *RELATED) for spec in setting.specs("laptop", [0])}
+    first = {spec for setting in (*KFOLD_SETTINGS, *RELATED) for spec in setting.specs("laptop", [0])}
     assert {*order[: len(first)]} == first
-    assert setting_of(order[0]) == setting_of(SEVEN[2].laptop)  # the smallest
+    assert setting_of(order[0]) == setting_of(KFOLD_SETTINGS[2].laptop)  # the smallest
     assert len(order) == len({*order})
 
 
-def test_claims_and_items_go_together(claims):
-    assert {claim.item for claim in claims} == {*KNOWN} - {"tried", "sizes"}
-    keys = {(claim.item, claim.key) for claim in claims}
-    assert all((claim.item, claim.against) in keys for claim in claims if claim.against)
-    assert all(claim.where for claim in claims)
-    assert all(claim.text for claim in claims if claim.statement)
+def test_every_item_has_claims_and_every_claim_an_item():
+    assert {claim.item for claim in PAPER.claims} == {*PAPER.items} - NOT_IN_THE_PAPER
+    keys = {(claim.item, claim.key) for claim in PAPER.claims}
+    assert all((claim.item, claim.against) in keys for claim in PAPER.claims if claim.against)
+    assert all(claim.where for claim in PAPER.claims)
+    assert all(claim.text for claim in PAPER.claims if claim.statement)
 
 
-@pytest.mark.parametrize("item", ITEMS, ids=lambda item: item.label)
-def test_every_claim_gets_a_number_from_records(item, claims, runs):
-    built = item.build(runs)
-    spared = UNANSWERED.get(item.label, ())
-    for claim in claims:
+@all_items
+def test_every_claim_gets_a_number_or_a_remark(item, results):
+    result = results[item.label]
+    for claim in PAPER.claims:
         if claim.item == item.label:
-            expected = not any(claim.key.startswith(start) for start in spared)
-            assert (claim.key in built.numbers or claim.key in built.remarks) == expected, claim.key
-
-
-@pytest.mark.parametrize("label", ["tab:mrnet", "fig:batch_size"])
-def test_the_full_size_answers_what_the_laptop_cannot(label, claims, runs_for):
-    built = KNOWN[label].build(runs_for(KNOWN[label], "paper"))
-    missing = {claim.key for claim in claims if claim.item == label} - built.numbers.keys() - built.remarks.keys()
-    assert {key for key in missing if not key.startswith("standin.")} <= {"acl.baseline.auc"}  # that of others
-
-
-@pytest.mark.parametrize("item", ITEMS, ids=lambda item: item.label)
-def test_only_where_nothing_happened_a_remark_stands_in_place_of_a_number(item, runs):
-    built = item.build(runs)
-    for key in built.remarks.keys() - built.numbers.keys():
-        words = "; ".join(built.remarks[key].values())
+            expected = not any(claim.key.startswith(start) for start in UNANSWERED.get(item.label, ()))
+            assert (claim.key in result.numbers or claim.key in result.remarks) == expected, claim.key
+    for key in result.remarks.keys() - result.numbers.keys():
+        words = "; ".join(result.remarks[key].values())
         assert any(word in words for word in ("never", "did not", "stopped in")), (key, words)
 
 
-@pytest.mark.parametrize("item", ITEMS, ids=lambda item: item.label)
-def test_without_records_nothing_is_claimed(item):
+@pytest.mark.parametrize("label", UNANSWERED)
+def test_the_paper_profile_answers_what_the_laptop_profile_cannot(label, invented_runs):
+    item = PAPER.items[label]
+    result = item.build(invented_runs(item, "paper"))
+    claimed = {claim.key for claim in PAPER.claims if claim.item == label}
+    missing = claimed - result.numbers.keys() - result.remarks.keys()
+    assert {key for key in missing if not key.startswith("standin.")} <= {"acl.baseline.auc"}  # of another work
+
+
+@all_items
+def test_items_build_without_records_and_with_half_of_them(item, runs):
     found = item.build(Runs("laptop", ()))
-    needs_none = ("fig:f1", "sizes")
-    assert item.label in needs_none or not (found.numbers or found.tables)
+    assert item.label in ("fig:f1", "settings") or not (found.numbers or found.tables)
+    item.build(Runs("laptop", runs.records[::2], runs.unit_seconds))
 
 
-@pytest.fixture(scope="module")
-def half(runs):
-    return Runs("laptop", runs.records[::2], runs.units)
-
-
-@pytest.mark.parametrize("item", ITEMS, ids=lambda item: item.label)
-def test_half_of_the_records_are_no_trouble(item, half):
-    item.build(half)
-
-
-def test_items_are_found_by_their_labels():
-    assert [item.label for item in chosen(KNOWN, ["RWmain", "tab:kfoldl"])] == ["tab:RW", "tab:kfoldl"]
-    assert len(chosen(KNOWN, ["all"])) == len(ITEMS)
-    with pytest.raises(ArgumentError, match="Did you mean"):
-        chosen(KNOWN, ["tab:kfolds"])
-
-
-def test_every_question_is_asked_of_claims(pytestconfig):
-    paper = load_paper(pytestconfig.rootpath / "paper")
-    found = paper.judged({item.label: Built() for item in ITEMS})
-    assert len(answers(paper.questions, found).rows) == len(paper.questions) > 5
-    for question in paper.questions:
+def test_every_question_has_claims(unrun):
+    assert len(answers(PAPER.questions, unrun).rows) == len(PAPER.questions) > 5
+    for question in PAPER.questions:
         for pattern in question.claims:
-            assert Question("", (pattern,)).among(found), pattern
+            assert Question(question.text, (pattern,), question.yes).select(unrun), pattern
 
 
-def test_disparity_is_asked_for_not_the_generalization_gap(pytestconfig):
-    paper = load_paper(pytestconfig.rootpath / "paper")
-    (asked,) = (question for question in paper.questions if "level of label noise" in question.text)
-    found = [
-        f"{claim.item}/{claim.key}"
-        for _, claim in asked.among(paper.judged({item.label: Built() for item in ITEMS}))
-        if claim.item != "fig:eb"
-    ]
+def test_the_question_on_label_noise_is_about_disparity(unrun):
+    (question,) = (question for question in PAPER.questions if "level of label noise" in question.text)
+    found = [f"{claim.item}/{claim.key}" for _, claim in question.select(unrun) if claim.item != "fig:eb"]
     assert not [key for key in found if "gap" in key or "test_" in key]
     assert len(found) == len({*found}) == 9
-    assert "fig:inner_prod/b.order.gd" not in found  # mnist.order.all of fig:random once more
+    assert "fig:inner_prod/b.order.gd" not in found  # the same number as mnist.order.all of fig:random
 
 
-def test_norms_that_grow_by_four_percent_do_not_hardly_grow(claims):
-    (claim,) = (claim for claim in claims if (claim.item, claim.key) == ("tab:norm", "4.gd"))
-    found = {grown: judge(claim, {claim.key: {"": Estimate(grown, 0.001, 3)}}, {}) for grown in (1.004, 1.04)}
+def test_a_norm_that_grows_by_four_percent_is_not_reproduced():
+    (claim,) = (claim for claim in PAPER.claims if (claim.item, claim.key) == ("tab:norm", "4.gd"))
+    found = {growth: judge(claim, {claim.key: {"": Estimate(growth, 0.001, 3)}}, {}) for growth in (1.004, 1.04)}
     assert found == {1.004: Verdict.REPRODUCED, 1.04: Verdict.NOT_REPRODUCED}
 
 
-def test_a_negative_correlation_is_not_the_same_direction_though_it_is_the_larger_one(claims):
-    known = {claim.key: claim for claim in claims if claim.item == "tab:var"}
+def test_a_negative_correlation_is_not_reproduced_even_if_it_is_the_larger_one():
+    claims = {claim.key: claim for claim in PAPER.claims if claim.item == "tab:var"}
     numbers = {"rw_a.gd": {"": Estimate(-0.2, 0.1, 3)}, "rw_a.var": {"": Estimate(-0.4, 0.1, 3)}}
-    assert judge(known["rw_a.gd"], numbers, known) is Verdict.NOT_REPRODUCED
+    assert judge(claims["rw_a.gd"], numbers, claims) is Verdict.NOT_REPRODUCED
 
 
 @pytest.mark.parametrize("label", ["tab:robustness", "tab:robustnessn", "tab:patience"])
-def test_a_table_of_one_protocol_says_which(label, runs):
-    for table in KNOWN[label].build(runs).tables.values():
-        assert table.title.endswith(SEEN[MEAN_CURVE])
+def test_tables_of_one_protocol_name_it(label, results):
+    for table in results[label].tables.values():
+        assert table.title.endswith(PROTOCOL_TEXT[MEAN_CURVE])
         assert not {"gd", "cv"} & {*table.columns}
 
 
-def test_no_way_is_listed_twice(runs):
-    for label in ("tab:RW", "tab:kfoldl", "tab:kfoldn", "tab:mrnet"):
-        for table in KNOWN[label].build(runs).tables.values():
-            rows = [(row["way"], row["protocol"]) for row in table.rows]
-            assert len(rows) == len({*rows}), label
+@pytest.mark.parametrize("label", ["tab:RW", "tab:kfoldl", "tab:kfoldn", "tab:mrnet"])
+def test_no_method_is_listed_twice(label, results):
+    for table in results[label].tables.values():
+        rows = [tuple(str(row.get(column)) for column in table.columns[:2]) for row in table.rows]
+        assert len(rows) == len({*rows})
 
 
-def test_every_question_is_about_something(pytestconfig):
-    paper = load_paper(pytestconfig.rootpath / "paper")
-    judged = paper.judged({label: Built() for label in KNOWN})
-    for question in paper.questions:
-        for pattern in question.claims:
-            assert Question(question.text, (pattern,), question.yes).among(judged), pattern
+def test_the_table_of_settings_shows_the_papers_numbers_that_differ():
+    rows = {row["setting"]: row for row in settings_table().rows}
+    row = rows["CIFAR-100, ResNet-34, noisy"]
+    assert row["training samples"] == "1,280 (50,000)"
+    assert row["test samples"] == "2,000 (10,000)"
+    assert row["learning rate"] == "0.16 (0.01)"
+    assert row["folds"] == "5 (10)"
+    assert rows["MNIST, AlexNet, limited"]["training samples"] == "256"
+    assert rows["CIFAR-10, VGG-16"]["folds"] == "-"
+    assert {*KFOLD_SETTINGS, *RELATED} <= {*LISTED_SETTINGS}
+    assert len(rows) == len(LISTED_SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("key", "description"),
+    [
+        ("c10_vgg13.gd.loss", "CIFAR-10, VGG-13, limited: disparity, test loss"),
+        ("c100_r34.cv.t2_3.top5", "CIFAR-100, ResNet-34, limited: k-fold, t2, patience 3, top-5 accuracy"),
+        ("mnist_alexnet.cv.p25.accuracy", "MNIST, AlexNet, limited: k-fold, t1, patience 25, test accuracy"),
+        ("alone", "alone"),
+    ],
+)
+def test_keys_are_described(key, description):
+    assert describe_key(key) == description
+    assert len({*SETTINGS.values()}) == len(SETTINGS)
+    assert not KEY_NAMES.keys() & SETTINGS.keys()
+
+
+@pytest.mark.parametrize("path", sorted(PAPER.folder.rglob("*.py")), ids=lambda path: path.name)
+def test_paper_imports_the_public_parts_of_heldin_only(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        for name in names:
+            assert not name.startswith("heldin") or ".".join(name.split(".")[:2]) in ALLOWED, name

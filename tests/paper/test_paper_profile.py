@@ -1,18 +1,18 @@
-"""The profile `paper` at full width: each kind of run starts, finishes an epoch, is cut off and goes on."""
+"""The paper profile at full width: each kind of run starts, is interrupted after an epoch, and is resumed."""
 
 import numpy
 import pytest
-from paper.items import ITEMS
 
 from heldin.lab.store import Store
 from heldin.lab.training import run
+from paper.items import ITEMS
 
 SHAPES = {"mnist": (28, 28), "cifar10": (32, 32, 3), "cifar100": (32, 32, 3)}
 NUM = 20  # samples, in batches of 4
 
 
 def kinds():
-    """One spec for each dataset, network, optimizer and loss, with the fewest signals; only the data is cut short."""
+    """One spec for each dataset, network, optimizer and loss, with the fewest signals, on few samples."""
     found = {}
     for spec in sorted((s for item in ITEMS for s in item.specs("paper")), key=lambda spec: len(spec.signals)):
         if spec.dataset in SHAPES and spec.scale == 1.0 and spec.fold is None:
@@ -23,7 +23,7 @@ def kinds():
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
-    """Data of the right shapes, with nothing in it to be learnt."""
+    """Random data of the right shapes."""
     folder, chance = tmp_path_factory.mktemp("data"), numpy.random.default_rng(0)
     for name, shape in SHAPES.items():
         images = {f"x_{part}": chance.integers(0, 256, (NUM, *shape), dtype=numpy.uint8) for part in ("train", "test")}
@@ -32,7 +32,7 @@ def root(tmp_path_factory):
     return folder
 
 
-def cut_off_after(last):
+def interrupt_after(last):
     def on_epoch(line):
         if line["epoch"] == last:
             raise KeyboardInterrupt
@@ -42,11 +42,11 @@ def cut_off_after(last):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("spec", kinds(), ids=lambda spec: spec.title.replace(" ", "-"))
-def test_a_run_of_the_paper_starts_is_cut_off_and_goes_on(spec, root, tmp_path):
+def test_a_run_of_the_paper_profile_is_resumed(spec, root, tmp_path):
     store = Store(tmp_path)
     for last in (0, 1):
         with pytest.raises(KeyboardInterrupt):
-            run(spec, store, data_root=root, on_epoch=cut_off_after(last))
+            run(spec, store, data_root=root, on_epoch=interrupt_after(last))
         record = store.record(spec)
         assert [line["epoch"] for line in record.epochs] == [*range(last + 1)]
         assert record.epochs[-1]["signals"].keys() == {*spec.signals}

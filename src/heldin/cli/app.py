@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import heldin
-from heldin.cli import data, demo, doctor, figure, replay, report, reproduce, run, signals, status, table
+from heldin.cli import data, demo, doctor, figure, replay, report, run, signals, status, table
 from heldin.cli.output import show
 
 ABOUT = "Early stopping with nothing held out: run experiments, and compare ways of stopping over their records."
@@ -20,7 +20,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for verb in (demo, run, status, replay, table, figure, report, reproduce, signals, doctor):
+for verb in (demo, run, status, replay, table, figure, report, signals, doctor):
     app.command(name=verb.__name__.rpartition(".")[2], epilog=verb.EXAMPLE)(verb.command)
 app.add_typer(data.app, name="data")
 

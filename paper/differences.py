@@ -1,0 +1,92 @@
+"""Differences between two stopping methods, seed by seed.
+
+Metrics at two stops are compared for all seeds, and a remark names a method that never stopped. Epochs of two stops are
+compared only for runs in which both methods stop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from heldin.lab.curves import Estimate
+from heldin.lab.ways import Kind, Way
+from paper.harness import PROTOCOLS, Result, Row, RunGroup, merge
+from paper.stops import can_evaluate, estimate_or_none, mean, metric_by_seed, stop_epochs, stop_numbers, stop_remarks
+
+
+def metric_difference(
+    group: RunGroup, key: str, methods: Mapping[str, Way], metric: str, *, only_fired: bool = False
+) -> Result:
+    """Return a metric of the first of two methods minus that of the second, seed by seed.
+
+    Args:
+        group: The runs of one setting.
+        key: The key of the number.
+        methods: Two methods, by their names in remarks.
+        metric: The name of the metric in claims.
+        only_fired: Leave out seeds for which a rule of the two never fires.
+    """
+    if not can_evaluate(group, *methods.values()):
+        return Result()
+    return Result.from_rows(
+        (key, protocol, *_difference(group, methods, protocol, metric, only_fired)) for protocol in PROTOCOLS
+    )
+
+
+def best_difference(group: RunGroup, key: str, methods: Mapping[str, Sequence[Way]], metric: str) -> Result:
+    """Return the same for the best of several methods and the best of others, by the mean over the seeds."""
+    if not can_evaluate(group, *(method for listed in methods.values() for method in listed)):
+        return Result()
+    rows: list[Row] = []
+    for protocol in PROTOCOLS:
+        best = {name: _best(group, listed, protocol, metric) for name, listed in methods.items()}
+        rows.append((key, protocol, *_difference(group, best, protocol, metric)))
+    return Result.from_rows(rows)
+
+
+def _best(group: RunGroup, methods: Sequence[Way], protocol: str, metric: str) -> Way:
+    return max(methods, key=lambda method: mean([*metric_by_seed(group, method, protocol, metric).values()]))
+
+
+def _difference(
+    group: RunGroup, methods: Mapping[str, Way], protocol: str, metric: str, only_fired: bool = False
+) -> tuple[Estimate | None, str]:
+    one, other = (metric_by_seed(group, method, protocol, metric) for method in methods.values())
+    seeds = one.keys() & other.keys()
+    for method in methods.values() if only_fired else ():
+        if method.rule is not None:
+            fired = stop_epochs(group, method, protocol)
+            seeds = {seed for seed in seeds if seed in fired or None in fired}
+    remark = stop_remarks(group, methods, protocol)
+    return estimate_or_none([one[seed] - other[seed] for seed in sorted(seeds)]), remark
+
+
+def epoch_difference(
+    group: RunGroup,
+    key: str,
+    methods: Mapping[str, Way],
+    convert: Callable[[int], float] = float,
+    *,
+    verb: str = "stopped",
+) -> Result:
+    """Return by how many epochs the first of two methods stops after the second, over runs in which both stop."""
+    if not can_evaluate(group, *methods.values()):
+        return Result()
+    rows: list[Row] = []
+    for protocol in PROTOCOLS:
+        gaps = [float(convert(gap)) for gap in epochs_between(group, [*methods.values()], protocol).values()]
+        rows.append((key, protocol, estimate_or_none(gaps), stop_remarks(group, methods, protocol, verb)))
+    return Result.from_rows(rows)
+
+
+def epochs_between(group: RunGroup, methods: Sequence[Way], protocol: str) -> dict[int | None, int]:
+    """Return the number of epochs from the stop of the second method to that of the first, where both stop."""
+    one, other = (stop_epochs(group, method, protocol) for method in methods)
+    return {seed: epoch - other[seed] for seed, epoch in one.items() if seed in other}
+
+
+def loss_after_stop(group: RunGroup, method: Way) -> Result:
+    """Return the stopping epoch, and the test loss at the last epoch minus that at the stop, where the rule fires."""
+    methods = {"the end": Way(Kind.NEVER), "disparity": method}
+    drop = metric_difference(group, "drop", methods, "loss", only_fired=True)
+    return merge(stop_numbers(group, {"gd": method}, ()), drop)

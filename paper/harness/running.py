@@ -1,0 +1,183 @@
+"""From a paper's declarations to its finished runs: what is missing, running it, collecting the records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from heldin.errors import StoreError
+from heldin.lab.checking import require_runnable
+from heldin.lab.engine import run_all
+from heldin.lab.progress import Progress
+from heldin.lab.spec import RunSpec
+from heldin.lab.store import Store
+from paper.harness.claims import Claim, read_claims
+from paper.harness.items import Item, Result, Runs, run_order
+from paper.harness.records import read_records, read_store, record_files, write_records
+from paper.harness.verdicts import JudgedItem, Question, read_questions
+
+LAPTOP, AS_PRINTED = PROFILES = ("laptop", "paper")
+
+PrepareData = Callable[[Path, "Path | str | None", Iterable[str]], "Path | str | None"]
+"""A folder for prepared data, the data root, names of datasets -> the data root to use."""
+
+
+def use_data_as_is(folder: Path, root: Path | str | None, datasets: Iterable[str]) -> Path | str | None:
+    """Return the data root: nothing has to be prepared."""
+    return root
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A paper: its items, and a folder with claims.toml, questions.toml, about.md and results/.
+
+    Attributes:
+        folder: Where these files are, and where the page, tables and figures are written.
+        items: By label.
+        prepare_data: Prepares the datasets before they are used.
+        describe: The key of a number -> a description.
+    """
+
+    folder: Path
+    items: Mapping[str, Item]
+    prepare_data: PrepareData = use_data_as_is
+    describe: Callable[[str], str] = str
+
+    @cached_property
+    def claims(self) -> list[Claim]:
+        """Every printed number."""
+        return read_claims(self.folder / "claims.toml")
+
+    @cached_property
+    def questions(self) -> list[Question]:
+        """Questions that several claims answer together."""
+        return read_questions(self.folder / "questions.toml")
+
+    @cached_property
+    def about(self) -> str:
+        """The introduction of the page."""
+        return (self.folder / "about.md").read_text(encoding="utf-8")
+
+    def results(self, profile: str) -> Path:
+        """Return the folder of the bundled records of a profile."""
+        return self.folder / "results" / profile
+
+    def judge(self, results: Mapping[str, Result]) -> list[JudgedItem]:
+        """Return the items with their claims, results and verdicts."""
+        return [
+            JudgedItem(self.items[label], tuple(c for c in self.claims if c.item == label), result, self.describe)
+            for label, result in results.items()
+        ]
+
+
+def missing_runs(
+    paper: Paper,
+    items: Sequence[Item],
+    profile: str,
+    store: Path,
+    *,
+    seeds: Collection[int] | None = None,
+    bundled: bool = True,
+) -> list[RunSpec]:
+    """Return the runs of these items that are neither bundled nor finished in the store, in the order to run them.
+
+    Args:
+        paper: Its declarations.
+        items: Some of its items.
+        profile: `"laptop"` or `"paper"`.
+        store: The folder of the records of new runs.
+        seeds: Only these seeds; None for all.
+        bundled: Whether bundled records count as finished.
+    """
+    specs = [spec for spec in run_order(items, profile) if seeds is None or spec.seed in seeds]
+    finished = {record.id for record in read_records(paper.results(profile), specs, profile).records} if bundled else ()
+    records = Store(store)
+    return [spec for spec in specs if spec.id not in finished and not records.folder(spec).done]
+
+
+def run_specs(
+    paper: Paper,
+    specs: Sequence[RunSpec],
+    store: Path,
+    *,
+    jobs: int = 1,
+    data_root: Path | None = None,
+    quiet: bool = False,
+) -> None:
+    """Run these specs. Runs that were interrupted are resumed."""
+    if specs:
+        data = paper.prepare_data(store / "data", data_root, {spec.dataset for spec in specs})
+        require_runnable(specs, data)
+        run_all(specs, Store(store), jobs=jobs, data_root=data, progress=Progress(quiet=quiet))
+
+
+def collect_runs(
+    paper: Paper, items: Sequence[Item], profile: str, store: Path | None = None, *, bundled: bool = True
+) -> Runs:
+    """Return the finished runs of these items: bundled ones first, then those of a store.
+
+    Raises:
+        StoreError: The store has none of these runs, and the bundled records of an item are missing or empty.
+    """
+    specs = run_order(items, profile)
+    found = read_records(paper.results(profile), specs, profile) if bundled else Runs(profile, ())
+    records = {record.id: record for record in found.records}
+    seconds = dict(found.unit_seconds)
+    stored = read_store(Store(store), specs, profile) if store is not None and (store / "runs").is_dir() else None
+    if stored is not None and stored.records:
+        records = {record.id: record for record in stored.records} | records
+        seconds = {**stored.unit_seconds, **seconds}
+    else:
+        for item in items:
+            _require_bundled(paper.results(profile), item, profile, records.keys())
+    return Runs(profile, [records[run] for run in sorted(records)], seconds)
+
+
+def _require_bundled(folder: Path, item: Item, profile: str, finished: Collection[str]) -> None:
+    without = [
+        path.name
+        for path in record_files(folder, item.specs(profile))
+        if not finished or not path.is_file() or not path.stat().st_size
+    ]
+    if without:
+        named = ", ".join(without[:3]) + (f" and {len(without) - 3} more" if len(without) > 3 else "")
+        raise StoreError(
+            f"{item.label} should have finished runs in {folder}, or in the folder of --store. Found none of {named}. "
+            f"Restore the files (git checkout), or run the item: python -m paper run {item.label} --profile {profile}."
+        )
+
+
+def bundle_runs(paper: Paper, profile: str, store: Path) -> int:
+    """Add the finished runs of a store to the bundled records. Return how many runs are bundled now."""
+    if not (store / "runs").is_dir():
+        raise StoreError(f"There are no runs to bundle in {store}. Name the folder they were run in with --store.")
+    runs = collect_runs(paper, list(paper.items.values()), profile, store)
+    write_records(paper.results(profile), runs)
+    return len(runs.records)
+
+
+def plan_rows(
+    paper: Paper, items: Sequence[Item], profile: str, store: Path, *, bundled: bool = True
+) -> list[dict[str, object]]:
+    """Return one row per item: its runs, those missing, those no item above has, minutes. The last row is the sum."""
+    absent = {*missing_runs(paper, items, profile, store, bundled=bundled)}
+    left, rows, total = set(absent), [], 0.0
+    for item in sorted(items, key=lambda item: item.stage):
+        specs = {*item.specs(profile)}
+        new = specs & left
+        minutes = item.minutes(new)
+        rows.append(
+            {
+                "item": item.label,
+                "runs": len(specs),
+                "missing": len(specs & absent),
+                "not shared with items above": len(new),
+                "minutes on two cores": round(minutes, 1) if minutes or not new else None,
+            }
+        )
+        left, total = left - new, total + minutes
+    counts = {"missing": len(absent), "not shared with items above": len(absent)}
+    runs = len(run_order(items, profile))
+    return [*rows, {"item": "all", "runs": runs, **counts, "minutes on two cores": round(total, 1) or None}]

@@ -1,0 +1,100 @@
+"""Not in the paper: the sizes of all settings, here and in the paper."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from heldin.lab.spec import RunSpec
+from heldin.lab.tables import Cell, Table
+from paper.data import CIFAR10, CIFAR100
+from paper.harness import Item, Result, Runs
+from paper.settings import (
+    BATCHES_VGG,
+    KFOLD_SETTINGS,
+    NOISE_CIFAR100,
+    NOISE_FC_CIFAR10,
+    NOISE_FC_MNIST,
+    OPTIMIZERS,
+    RELATED,
+    SEEDS,
+    SIZES_MSE,
+    SIZES_VGG,
+    VGG16,
+    VGG19,
+    WIDTHS_FC,
+    WIDTHS_VGG,
+    Setting,
+)
+
+NUM_SAMPLES = {  # for training, for testing
+    "mnist": (60000, 10000),
+    "cifar10": (50000, 10000),
+    "cifar100": (50000, 10000),
+    "mnist5k": (4000, 1000),
+    CIFAR10: (50000, 2000),
+    CIFAR100: (50000, 2000),
+}
+
+
+def _point(title: str, sweep: dict, laptop: float, paper: float) -> Setting:
+    """Return one row for a sweep: one of its points in each profile."""
+    return replace(sweep[laptop], title=title, paper=sweep[paper].paper)
+
+
+SETTINGS = (
+    *KFOLD_SETTINGS,
+    *RELATED,
+    replace(NOISE_FC_MNIST[0.0], title="MNIST, fully connected"),
+    replace(NOISE_FC_CIFAR10[0.0], title="CIFAR-10, fully connected"),
+    replace(NOISE_CIFAR100[0.0], title="CIFAR-100, ResNet-18, levels of noise"),
+    _point("CIFAR-10, VGG-16, sizes", SIZES_VGG, 1280, 12800),
+    _point("CIFAR-10, VGG-16, squared error, sizes", SIZES_MSE, 1280, 12800),
+    _point("CIFAR-10, VGG-11, batch sizes", BATCHES_VGG, 128, 128),
+    _point("CIFAR-10, VGG-11, widths", WIDTHS_VGG, 0.125, 1.0),
+    _point("CIFAR-10, fully connected, widths", WIDTHS_FC, 1.0, 1.0),
+    VGG16,
+    VGG19,
+    *OPTIMIZERS.values(),
+)
+
+COLUMNS: dict[str, Callable[[RunSpec], Cell]] = {
+    "training samples": lambda spec: f"{spec.num_samples or NUM_SAMPLES[spec.dataset][0]:,}",
+    "test samples": lambda spec: f"{NUM_SAMPLES[spec.dataset][1]:,}",
+    "width": lambda spec: f"{spec.scale:g}",
+    "learning rate": lambda spec: f"{spec.learning_rate:g}",
+    "batch": lambda spec: str(spec.batch_size),
+    "epochs": lambda spec: str(spec.epochs),
+}
+
+
+def settings_table() -> Table:
+    """Return one row per setting: our number, and in parentheses that of the paper if it differs."""
+    rows = []
+    for setting in SETTINGS:
+        here, there = setting.laptop, setting.paper
+        row = {name: _both(cell(here), cell(there)) for name, cell in COLUMNS.items()}
+        folds = _both(*(str(setting.folds.get(profile, "-")) for profile in ("laptop", "paper")))
+        rows.append({"setting": setting.title, **row, "folds": folds})
+    return Table(("setting", *COLUMNS, "folds"), tuple(rows))
+
+
+def _both(here: Cell, there: Cell) -> str:
+    return str(here) if here == there else f"{here} ({there})"
+
+
+def build(runs: Runs) -> Result:
+    """The table of settings. It needs no runs."""
+    return Result(tables={"settings": settings_table()})
+
+
+ITEM = Item(
+    label="settings",
+    claim="Not in the paper: the sizes of all settings here, and in parentheses those of the paper if they differ.",
+    stage=1,
+    specs=lambda profile: [],
+    build=build,
+    laptop=f"{len(SEEDS['laptop'])} seeds ({len(SEEDS['paper'])}). For a sweep, which varies one of these numbers, "
+    "one point is shown; its item lists all of them. Widths are factors on all layers.",
+    inline=True,
+)

@@ -1,0 +1,122 @@
+"""Results over a sweep of settings: label noise, size of the training set, batch size, width."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import lru_cache
+
+from heldin.lab.models.building import build
+from heldin.lab.spec import RunSpec
+from heldin.lab.tables import Table
+from paper.correlations import correlation_across, correlations, last_by_seed, mean_by_seed, trend
+from paper.harness import Numbers, Result, RunGroup, Runs, merge
+from paper.plots import SettingCurvesDisplay, SweepDisplay
+from paper.settings import DISPARITY, Setting
+from paper.stops import estimate_or_none, full_group
+
+EARLY_EPOCHS = 10
+CURVES = (
+    "train_loss",
+    "test_loss",
+    "train_error",
+    "test_error",
+    "generalization_loss",
+    "generalization_error",
+    DISPARITY,
+)
+
+
+def sweep_groups(runs: Runs, sweep: Mapping[float, Setting]) -> dict[float, RunGroup]:
+    """Return the finished runs of each setting of a sweep."""
+    found = {value: full_group(runs, setting) for value, setting in sweep.items()}
+    return {value: group for value, group in found.items() if group is not None}
+
+
+def complete_sweep(runs: Runs, sweep: Mapping[float, Setting]) -> dict[float, RunGroup]:
+    """Return the same, but nothing if a setting of the sweep has no finished run."""
+    found = sweep_groups(runs, sweep)
+    return found if len(found) == sum(setting.base(runs.profile) is not None for setting in sweep.values()) else {}
+
+
+def noise_sweep(runs: Runs, key: str, sweep: Mapping[float, Setting], *, metrics: tuple[str, ...] = ()) -> Result:
+    """Label noise: curves, correlations over all epochs and levels, and whether disparity orders the levels."""
+    found, complete = sweep_groups(runs, sweep), list(complete_sweep(runs, sweep).values())
+    titled = {f"{level:.0%}": group for level, group in found.items()}
+    figures = {f"{key}-{name}": SettingCurvesDisplay(titled, name) for name in CURVES} if found else {}
+    numbers: Numbers = {}
+    for metric in metrics:
+        numbers[f"{key}.rho.{metric}"] = correlations([group.full for group in complete], DISPARITY, metric)
+    numbers[f"{key}.order.early"] = trend([early_mean(group, DISPARITY) for group in complete])
+    numbers[f"{key}.order.all"] = trend([mean_by_seed(group, DISPARITY) for group in complete])
+    numbers[f"{key}.order.end"] = trend([last_by_seed(group, DISPARITY) for group in complete])
+    numbers[f"{key}.order.test_loss"] = trend([last_by_seed(group, "test_loss") for group in complete])
+    numbers[f"{key}.order.gap"] = trend([early_mean(group, "generalization_error") for group in complete])
+    rows = tuple(
+        {
+            "label noise": f"{level:.0%}",
+            "test error": estimate_or_none([*last_by_seed(group, "test_error").values()]),
+            "disparity, first epochs": estimate_or_none([*early_mean(group, DISPARITY).values()]),
+            "disparity, all epochs": estimate_or_none([*mean_by_seed(group, DISPARITY).values()]),
+            "disparity, last epoch": estimate_or_none([*last_by_seed(group, DISPARITY).values()]),
+        }
+        for level, group in found.items()
+    )
+    tables = {key: Table(tuple(rows[0]), rows, key)} if rows else {}
+    return merge(Result(tables=tables, figures=figures), Result.from_numbers(numbers))
+
+
+def final_value_sweep(
+    runs: Runs, key: str, parameter: str, sweep: Mapping[float, Setting], *, normalize: bool = False
+) -> Result:
+    """Disparity and test error at the end of training over a sweep: trends, and their correlation."""
+    found, complete = sweep_groups(runs, sweep), complete_sweep(runs, sweep)
+    disparity = {x: last_disparity(group, normalize=normalize) for x, group in found.items()}
+    error = {x: last_by_seed(group, "test_error") for x, group in found.items()}
+    loss = {x: last_by_seed(group, "test_loss") for x, group in found.items()}
+    name = "normalized disparity" if normalize else "disparity"
+    numbers = {
+        f"{key}.rho.error": correlation_across([(disparity[x], error[x]) for x in complete]),
+        f"{key}.rho.loss": correlation_across([(disparity[x], loss[x]) for x in complete]),
+        f"{key}.trend.disparity": trend([disparity[x] for x in complete]),
+        f"{key}.trend.error": trend([error[x] for x in complete]),
+    }
+    rows = tuple(
+        {
+            parameter: f"{x:g}",
+            "test error": estimate_or_none([*error[x].values()]),
+            "test loss": estimate_or_none([*loss[x].values()]),
+            name: estimate_or_none([*disparity[x].values()]),
+            "epochs": estimate_or_none([float(len(record.epochs)) for record in found[x].full]),
+        }
+        for x in found
+    )
+    tables = {key: Table(tuple(rows[0]), rows, key)} if rows else {}
+    figures = {key: SweepDisplay(parameter, error, disparity, ("test error", name))} if found else {}
+    return merge(Result(tables=tables, figures=figures), Result.from_numbers(numbers))
+
+
+def early_mean(group: RunGroup, name: str) -> dict[int, float]:
+    """Return the mean of a curve over the first epochs for each seed."""
+    return mean_by_seed(group, name, last=EARLY_EPOCHS)
+
+
+def last_disparity(group: RunGroup, *, normalize: bool = False) -> dict[int, float]:
+    """Return the last disparity of each seed; if normalized, divided by the root of the number of parameters."""
+    divisor = math.sqrt(num_parameters(group.setting)) if normalize else 1.0
+    return {seed: value / divisor for seed, value in last_by_seed(group, DISPARITY).items()}
+
+
+def data_shape(spec: RunSpec) -> tuple[tuple[int, int, int], int]:
+    """Return the shape of a sample and the number of classes of a dataset, by its name."""
+    name = spec.dataset.removeprefix("npz:")
+    if "mnist" in name:
+        return (1, 28, 28), 2 if name == "breastmnist" else 10
+    return (3, 32, 32), 100 if name.startswith("cifar100") else 10
+
+
+@lru_cache
+def num_parameters(spec: RunSpec) -> int:
+    """Return the number of parameters of the network of a spec."""
+    shape, classes = data_shape(spec)
+    return sum(p.numel() for p in build(spec.model, shape, classes, scale=spec.scale).parameters())

@@ -1,0 +1,127 @@
+"""Disparity and k-fold at twenty stopping thresholds: t1(1) to t1(10) and t2(1) to t2(10)."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from heldin.lab.comparing import thresholds_table
+from heldin.lab.curves import estimate
+from heldin.lab.selection import Outcome
+from heldin.lab.sensitivity import thresholds
+from heldin.lab.tables import Table
+from heldin.lab.ways import Way, rule_name
+from paper.correlations import mean_across
+from paper.harness import MEAN_CURVE, PROTOCOLS, Result, Row, RunGroup, Runs, merge
+from paper.settings import Setting
+from paper.stops import (
+    KFOLD_METRICS,
+    METHOD_NAMES,
+    PROTOCOL_TEXT,
+    can_evaluate,
+    group_of,
+    mean,
+    metric_by_seed,
+    point_estimate,
+    stop_remark,
+    stopping_methods,
+)
+
+
+def threshold_results(runs: Runs, settings: Sequence[Setting], *, in_detail: Sequence[str] = ()) -> Result:
+    """Return best, mean and std over the thresholds of every setting; for those in `in_detail` also each threshold."""
+    parts = []
+    for setting in settings:
+        group = group_of(runs, setting)
+        for name in ("gd", "cv"):
+            methods = threshold_methods(runs, setting, name)
+            if not methods or group is None:
+                continue
+            table = thresholds_table(group, methods[0], protocol=MEAN_CURVE)
+            title = f"{setting.title}: {METHOD_NAMES[name]}, {PROTOCOL_TEXT[MEAN_CURVE]}"
+            titled = Table(table.columns, table.rows, title, table.bold)
+            parts.append(Result(tables={f"{setting.key}-{name}": titled}))
+            parts.append(Result.from_rows(_summary_rows(runs, setting, name)))
+            if setting.key in in_detail:
+                parts.append(Result.from_rows(_single_rows(runs, group, setting, name)))
+    return merge(*parts)
+
+
+def threshold_methods(runs: Runs, setting: Setting, name: str) -> list[Way]:
+    """Return disparity ("gd") or k-fold ("cv") at each threshold; empty if it was not run."""
+    group, method = group_of(runs, setting), stopping_methods(setting, runs.profile)[name]
+    if group is None or not can_evaluate(group, method):
+        return []
+    return [replace(method, rule=rule) for rule in thresholds()]
+
+
+def metric_at_thresholds(runs: Runs, setting: Setting, name: str, protocol: str, metric: str) -> list[dict[int, float]]:
+    """Return a metric by seed at each threshold, as printed; empty if it was not run or not recorded."""
+    group = group_of(runs, setting)
+    methods = threshold_methods(runs, setting, name)
+    found = [metric_by_seed(group, method, protocol, metric) for method in methods] if group else []
+    return found if all(found) else []
+
+
+def threshold_outcomes(runs: Runs, setting: Setting, name: str, protocol: str) -> list[Outcome]:
+    """Return the outcome at each threshold."""
+    group = group_of(runs, setting)
+    return [group.outcome(method, protocol) for method in threshold_methods(runs, setting, name)] if group else []
+
+
+def _fired(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """Return the outcomes of thresholds that fired in every run."""
+    return [each for each in outcomes if each.num_fired == len(each.choices)]
+
+
+def threshold_remark(runs: Runs, settings: Sequence[Setting], name: str, protocol: str) -> str:
+    """Say how many thresholds of these settings did not fire, or not in every run; empty if all did."""
+    outcomes = [each for setting in settings for each in threshold_outcomes(runs, setting, name, protocol)]
+    num, several = len(outcomes) - len(_fired(outcomes)), any(len(each.choices) > 1 for each in outcomes)
+    return f"{num} of {len(outcomes)} thresholds did not fire{' in every run' if several else ''}" if num else ""
+
+
+def threshold_remarks(runs: Runs, settings: Sequence[Setting], protocol: str) -> str:
+    """Return the remarks on disparity and on k-fold, with their names."""
+    remarks = {METHOD_NAMES[name]: threshold_remark(runs, settings, name, protocol) for name in ("gd", "cv")}
+    return "; ".join(f"{name}: {remark}" for name, remark in remarks.items() if remark)
+
+
+def _summary_rows(runs: Runs, setting: Setting, name: str) -> Iterator[Row]:
+    """Best and worst, read seed by seed at their threshold, mean and std, and the epochs of thresholds that fire."""
+    key = f"{setting.key}.{name}"
+    for protocol in PROTOCOLS:
+        outcomes = threshold_outcomes(runs, setting, name, protocol)
+        remark = threshold_remark(runs, [setting], name, protocol)
+        for metric in KFOLD_METRICS:
+            values = metric_at_thresholds(runs, setting, name, protocol, metric)
+            if not values:
+                continue
+            means = [mean([*each.values()]) for each in values]
+            low, high = (values[means.index(choose(means))] for choose in (min, max))
+            best, worst = (low, high) if metric == "loss" else (high, low)
+            yield f"{key}.best.{metric}", protocol, estimate([*best.values()]), remark
+            if metric == "loss":  # the start of the printed range, which is not always the loss printed as the best
+                yield f"{key}.lowest.{metric}", protocol, estimate([*low.values()]), remark
+            yield f"{key}.worst.{metric}", protocol, estimate([*worst.values()]), remark
+            yield f"{key}.mean.{metric}", protocol, estimate([*mean_across(values).values()]), remark
+            yield f"{key}.std.{metric}", protocol, point_estimate(statistics.pstdev(means)), remark
+        epochs = [each.epoch.mean for each in _fired(outcomes)]
+        for statistic, compute in (("mean", mean), ("std", statistics.pstdev), ("first", min), ("last", max)):
+            number = point_estimate(compute(epochs)) if epochs else None
+            yield f"{key}.{statistic}.epoch", protocol, number, remark
+
+
+def _single_rows(runs: Runs, group: RunGroup, setting: Setting, name: str) -> Iterator[Row]:
+    """Each threshold over the seeds; its epoch only if it fires in every run."""
+    for number, method in enumerate(threshold_methods(runs, setting, name)):
+        rule = rule_name(method.rule).replace("(", "_").removesuffix(")")  # t1_5: the 5th rise
+        key = f"{setting.key}.{name}.{rule}"
+        for protocol in PROTOCOLS:
+            remark = stop_remark(group, method, protocol)
+            for metric in KFOLD_METRICS:
+                values = metric_at_thresholds(runs, setting, name, protocol, metric)
+                if values:
+                    yield f"{key}.{metric}", protocol, estimate([*values[number].values()]), remark
+            yield f"{key}.epoch", protocol, group.outcome(method, protocol).epoch if not remark else None, remark

@@ -1,0 +1,149 @@
+"""The commands list, run and build."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from paper.harness.commands import main, parse_seeds
+
+ROWS = [["tab:tiny", "2", "2", "2"], ["fig:same", "2", "2", "0"], ["all", "2", "2", "2"]]
+
+
+@dataclass(frozen=True)
+class Answer:
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def command(paper, capsys, tmp_path, monkeypatch):
+    """Call a command in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HELDIN_DATA", raising=False)
+
+    def call(*arguments):
+        capsys.readouterr()
+        options = ["--jobs", "1", "--quiet"] if arguments[:1] == ("run",) else []
+        code = main(paper, [*map(str, arguments), *options])
+        found = capsys.readouterr()
+        return Answer(code, found.out, " ".join(found.err.split()))
+
+    return call
+
+
+def finished(folder):
+    return sorted(path.parent for path in folder.rglob("done.json"))
+
+
+def test_an_item_is_run_once_and_compared(command, tmp_path):
+    answer = command("run", "tiny")
+    assert answer.code == 0
+    assert "2 runs are in heldin-paper. To compare: python -m paper build tiny" in answer.err
+    times = {path: path.stat().st_mtime_ns for path in (tmp_path / "heldin-paper").rglob("epochs.jsonl")}
+    assert len(times) == 2
+    assert "Nothing to run: all runs are recorded." in command("run", "same").err
+    assert {path: path.stat().st_mtime_ns for path in times} == times
+    answer = command("build", "tiny")
+    assert answer.code == 0
+    assert "| description of tiny.error | 50 (to 50) |" in answer.out
+    assert "From 2 of 2 runs of the profile laptop." in answer.err
+
+
+def test_bundled_runs_give_the_same_files_again(command, paper, tmp_path):
+    assert command("run", "all").code == 0
+    answer = command("build", "all", "--keep")
+    assert answer.code == 0
+    assert "2 runs are bundled" in answer.err
+    assert "| all |" in answer.out
+    (tmp_path / "heldin-paper").rename(tmp_path / "elsewhere")
+    assert command("build", "all", "--out", "again").code == 0
+    assert not (tmp_path / "heldin-paper").exists()
+    for part in ("README.md", "tables/tab-tiny/errors.csv", "figures/fig-same/curves.png"):
+        assert (tmp_path / "again" / part).read_bytes() == (paper.folder / part).read_bytes()
+    assert (tmp_path / "again" / "report.html").exists()
+    (paper.folder / "README.md").unlink()
+    assert command("build", "all").code == 0
+    assert (paper.folder / "README.md").read_bytes() == (tmp_path / "again" / "README.md").read_bytes()
+
+
+def test_some_seeds_are_run_and_bundled_while_others_are_missing(command, tmp_path):
+    assert command("run", "tiny", "--seeds", "1").code == 0
+    assert len(finished(tmp_path / "heldin-paper")) == 1
+    assert "1 runs are bundled" in command("build", "all", "--keep").err
+    assert "From 1 of 2 runs" in command("build", "tiny").err
+
+
+def test_the_page_of_the_paper_shows_the_laptop_profile(command, paper):
+    assert command("run", "all").code == 0
+    assert command("build", "all", "--keep").code == 0
+    page = (paper.folder / "README.md").read_bytes()
+    assert command("run", "all", "--profile", "paper").code == 0
+    assert "2 runs are bundled" in command("build", "all", "--keep", "--profile", "paper").err
+    assert [*paper.results("paper").iterdir()]
+    over = command("build", "tiny", "--out", paper.folder)
+    assert over.code == 2
+    assert "--out should be an empty folder" in over.err
+    assert (paper.folder / "README.md").read_bytes() == page
+
+
+def test_an_interrupted_run_is_resumed(command, tmp_path):
+    assert command("run", "tiny", "--profile", "paper").code == 0
+    files = {path: path.read_bytes() for path in (tmp_path / "heldin-paper").rglob("epochs.jsonl")}
+    assert all(content.count(b"\n") == 4 for content in files.values())
+    for path in files:
+        (path.parent / "done.json").unlink()
+    assert command("run", "tiny", "--profile", "paper").code == 0
+    assert "From 2 of 2 runs of the profile paper" in command("build", "tiny", "--profile", "paper").err
+    assert {path: path.read_bytes() for path in files} == files
+
+
+def test_items_are_listed_with_their_missing_runs(command):
+    assert [line.split()[:4] for line in command("list").out.splitlines()[1:]] == ROWS
+    assert [line.split()[0] for line in command("list", "same").out.splitlines()[1:]] == ["fig:same", "all"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("build", "tab:tinny"), "Did you mean 'tab:tiny'?"),
+        (("run", "TAB:TINY"), "Did you mean 'tab:tiny'?"),
+        (("run", ""), "no item ''"),
+        (("run",), "Missing argument"),
+        (("run", "tiny", "--profile", "desk"), "laptop"),
+        (("run", "tiny", "--seeds", "2-0"), "--seeds should be of the form"),
+        (("build", "tiny", "--keep"), "--keep updates the paper's folder"),
+        (("build", "all", "--keep", "--out", "there"), "--keep updates the paper's folder"),
+        (("build", "all", "--keep", "--store-only"), "--keep updates the paper's folder"),
+        (("build", "all", "--keep"), "no runs to bundle in heldin-paper"),
+        (("build", "tiny", "--out", "."), "another README.md"),
+        (("build", "tiny"), "tab:tiny should have finished runs"),
+        (("build", "tiny", "--store", "typo"), "There are no records in typo"),
+        (("build", "tiny", "--store-only"), "There are no records in heldin-paper"),
+    ],
+)
+def test_invalid_commands_are_refused(command, arguments, words, tmp_path):
+    (tmp_path / "README.md").write_text("hello")
+    answer = command(*arguments)
+    assert answer.code == 2
+    assert words in answer.err.replace("│ ", "")
+    assert not (tmp_path / "heldin-paper").exists()
+    assert (tmp_path / "README.md").read_text() == "hello"
+
+
+def test_bundled_records_can_be_ignored(command, tmp_path):
+    assert command("run", "all").code == 0
+    assert command("build", "all", "--keep").code == 0
+    (tmp_path / "heldin-paper").rename(tmp_path / "mine")
+    assert "--rerun ignores the bundled records" in command("run", "tiny").err
+    assert [line.split()[:4] for line in command("list", "--rerun").out.splitlines()[1:]] == ROWS
+    assert "From 2 of 2 runs" in command("build", "tiny", "--store", "mine", "--store-only").err
+    answer = command("run", "tiny", "--rerun", "--seeds", "0")
+    assert "python -m paper build tiny --store-only" in answer.err
+    assert len(finished(tmp_path / "heldin-paper")) == 1
+    assert "From 1 of 2 runs" in command("build", "tiny", "--store-only").err
+
+
+@pytest.mark.parametrize(("text", "seeds"), [("0-2", [0, 1, 2]), ("0,2", [0, 2]), ("0-1, 7,1", [0, 1, 7])])
+def test_seeds_are_parsed(text, seeds):
+    assert parse_seeds(text) == seeds

@@ -1,0 +1,107 @@
+"""Missing runs are run once. Runs that are bundled or finished in the store are not run again."""
+
+import math
+
+import pytest
+
+from heldin.errors import DamagedRunError, StoreError
+from heldin.lab.costs import UnitSeconds
+from heldin.lab.spec import RunSpec
+from heldin.lab.store import RunRecord, Store
+from paper.harness import Runs
+from paper.harness.records import read_records, record_files, write_records
+from paper.harness.running import bundle_runs, collect_runs, missing_runs, plan_rows, run_specs
+
+SPEC = RunSpec(dataset="digits", epochs=2, signals=("cosine",))
+
+
+def test_bundled_records_are_read_as_they_were_written(tmp_path):
+    specs = [SPEC, SPEC.with_(seed=1)]
+    lines = ({"epoch": 0, "test_loss": math.inf, "signals": {"cosine": None}},)
+    seconds = {SPEC.id: UnitSeconds(1.0, 0.1, 0.01, 0.3)}
+    (file,) = write_records(tmp_path, Runs("laptop", [RunRecord(spec, lines, True) for spec in specs], seconds))
+    found = read_records(tmp_path, specs, "laptop")
+    assert {record.id for record in found.records} == {spec.id for spec in specs}
+    assert found.records[0].epochs == lines
+    assert found.unit_seconds == seconds
+    assert [record.id for record in read_records(tmp_path, specs[1:], "laptop").records] == [specs[1].id]
+    assert not read_records(tmp_path / "nowhere", specs, "laptop").records
+    file.write_text(file.read_text().replace('"seed":1', '"seed":2'))
+    with pytest.raises(DamagedRunError, match="but its spec has the id"):
+        read_records(tmp_path, specs, "laptop")
+
+
+def test_records_of_other_settings_are_not_read(tmp_path):
+    other = SPEC.with_(label_noise=0.5)
+    records = [RunRecord(spec, ({"epoch": 0},), True) for spec in (SPEC, other)]
+    assert len(write_records(tmp_path, Runs("laptop", records))) == 2
+    record_files(tmp_path, [other])[0].write_text("not a record")
+    assert len(read_records(tmp_path, [SPEC], "laptop").records) == 1
+
+
+def test_a_truncated_line_is_named(tmp_path):
+    (file,) = write_records(tmp_path, Runs("laptop", [RunRecord(SPEC, ({"epoch": 0},), True)]))
+    whole = file.read_text()
+    for cut in (whole[:40], '{"id": 1}\n', "3\n"):
+        file.write_text(whole + cut)
+        with pytest.raises(DamagedRunError, match=rf"Line 2 of .*{file.name} is not a record of a run: .*git checkout"):
+            read_records(tmp_path, [SPEC], "laptop")
+
+
+def test_shared_runs_are_run_once_and_not_again(paper, items, store):
+    assert len(list((store / "runs").iterdir())) == 2
+    assert missing_runs(paper, items, "laptop", store) == []
+    assert len(missing_runs(paper, items, "paper", store)) == 2
+    assert [spec.seed for spec in missing_runs(paper, items, "paper", store, seeds=[1])] == [1]
+
+
+def test_bundled_runs_are_not_run_again(paper, items, store, tmp_path):
+    before = collect_runs(paper, items, "laptop", store)
+    assert bundle_runs(paper, "laptop", store) == 2
+    elsewhere = tmp_path / "elsewhere"
+    assert not missing_runs(paper, items, "laptop", elsewhere)
+    assert len(missing_runs(paper, items, "laptop", elsewhere, bundled=False)) == 2
+    after = collect_runs(paper, items, "laptop")
+    assert [record.epochs for record in after.records] == [record.epochs for record in before.records]
+    assert after.unit_seconds == before.unit_seconds
+    files = {path: path.read_bytes() for path in paper.results("laptop").iterdir()}
+    (elsewhere / "runs").mkdir(parents=True)
+    assert bundle_runs(paper, "laptop", elsewhere) == 2  # no bundled run is lost
+    assert {path: path.read_bytes() for path in paper.results("laptop").iterdir()} == files
+
+
+@pytest.mark.parametrize("change", ["missing", "empty"])
+def test_missing_or_empty_bundled_records_are_refused(paper, items, store, change):
+    bundle_runs(paper, "laptop", store)
+    (file,) = paper.results("laptop").iterdir()
+    file.unlink() if change == "missing" else file.write_text("")
+    with pytest.raises(StoreError, match=rf"tab:tiny should have finished runs .*Found none of {file.name}.*paper run"):
+        collect_runs(paper, items, "laptop")
+    assert len(collect_runs(paper, items, "laptop", store).records) == 2
+
+
+def test_a_store_without_runs_has_nothing_to_bundle(paper, tmp_path):
+    with pytest.raises(StoreError, match=r"no runs to bundle in .*typo"):
+        bundle_runs(paper, "laptop", tmp_path / "typo")
+
+
+def test_an_interrupted_run_is_resumed(paper, items, store):
+    spec = items[0].specs("laptop")[1]
+    file = Store(store).folder(spec).path / "epochs.jsonl"
+    lines = file.read_bytes()
+    (file.parent / "done.json").unlink()
+    missing = missing_runs(paper, items, "laptop", store)
+    assert missing == [spec]
+    assert len(collect_runs(paper, items, "laptop", store).records) == 1
+    run_specs(paper, missing, store, quiet=True)
+    assert file.read_bytes() == lines
+
+
+def test_the_plan_counts_shared_runs_once(paper, items, store, tmp_path):
+    rows = plan_rows(paper, items, "laptop", tmp_path / "empty")
+    assert [tuple(row.values()) for row in rows] == [
+        ("tab:tiny", 2, 2, 2, 1.0),
+        ("fig:same", 2, 2, 0, 0.0),
+        ("all", 2, 2, 2, 1.0),
+    ]
+    assert [row["missing"] for row in plan_rows(paper, items, "laptop", store)] == [0, 0, 0]

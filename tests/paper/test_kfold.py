@@ -1,0 +1,60 @@
+"""Figures kfoldl, kfoldn and mrnet, and table kfoldl: folds are correlated one by one, rules compared if both fire."""
+
+import pytest
+
+from heldin.lab.curves import estimate
+from paper import fig_kfold, tab_kfold
+from paper.correlations import correlations_by_seed
+from paper.harness import MEAN_CURVE, PER_RUN, Runs
+from paper.settings import DISPARITY, LIMITED_MNIST, TASKS
+from paper.stops import group_of
+
+RISING, FALLING = [float(epoch) for epoch in range(8)], [-float(epoch) for epoch in range(8)]
+
+
+def test_correlations_are_compared_seed_by_seed(runs, results):
+    group, numbers = group_of(runs, LIMITED_MNIST), results["fig:kfoldl"].numbers
+    gd = correlations_by_seed([group.full], DISPARITY, "test_loss")
+    val = correlations_by_seed([group.folded], "val_loss", "test_loss")
+    assert numbers["mnist_alexnet.rho.gd-val"][PER_RUN] == estimate([gd[seed] - val[seed] for seed in gd])
+    assert numbers["mnist_alexnet.rho.gd-val"][MEAN_CURVE].num == 1
+    assert numbers["mnist_alexnet.rho.val"][PER_RUN] == estimate([*val.values()])
+
+
+def test_breastmnist_is_correlated_fold_by_fold(runs, results):
+    val = correlations_by_seed([group_of(runs, TASKS["standin"]).folded], "val_loss", "test_loss")
+    assert results["tab:mrnet"].numbers["standin.rho.val"][PER_RUN] == estimate([*val.values()])
+
+
+@pytest.fixture
+def half_stopped(make_record):
+    """Disparity rises only in the first seed; the validation loss of all folds rises."""
+    records = [
+        make_record(spec, **dict.fromkeys(spec.signals, RISING if spec.seed == 0 else FALLING))
+        for spec in LIMITED_MNIST.full("laptop")
+    ]
+    folded = [make_record(spec, val_loss=RISING) for spec in LIMITED_MNIST.folded("laptop")]
+    return Runs("laptop", [*records, *folded])
+
+
+def test_rules_have_a_distance_only_if_both_fire(half_stopped):
+    result = fig_kfold.rule_distances(group_of(half_stopped, LIMITED_MNIST), LIMITED_MNIST, "laptop")
+    assert result.numbers["mnist_alexnet.bars.cv"][PER_RUN].num == 3
+    assert result.numbers["mnist_alexnet.bars.gd"][PER_RUN].num == 1
+    assert result.numbers["mnist_alexnet.bars.cv-gd"][PER_RUN].num == 1
+    assert result.remarks["mnist_alexnet.bars.gd"] == {
+        PER_RUN: "t2 fired in 1 of 3 runs; t1 fired in 1 of 3 runs",
+        MEAN_CURVE: "t2 never fired; t1 never fired",
+    }
+    assert MEAN_CURVE not in result.numbers["mnist_alexnet.bars.gd"]
+    assert "t2 of disparity never fired" in result.remarks["mnist_alexnet.bars.cv-gd"][MEAN_CURVE]
+
+
+def test_a_method_that_never_stopped_is_named_next_to_a_difference(half_stopped):
+    result = tab_kfold.LIMITED_ITEM.build(half_stopped)
+    assert result.remarks["mnist_alexnet.gd-cv.loss"] == {
+        PER_RUN: "disparity stopped in 1 of 3 runs",
+        MEAN_CURVE: "disparity never stopped",
+    }
+    assert result.numbers["mnist_alexnet.gd-cv.loss"][PER_RUN].num == 3
+    assert "mnist_alexnet.cv.loss" not in result.remarks
