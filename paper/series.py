@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from heldin.lab.grouping import Group
-from heldin.lab.models.building import build
+from heldin.lab.registry import build_model as build
 from heldin.lab.reproducing import Built, Runs
 from heldin.lab.spec import RunSpec
 from heldin.lab.tables import Table

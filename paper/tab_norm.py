@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from heldin.lab.curves import curve_of, has, held
 from heldin.lab.grouping import Group
-from heldin.lab.models.building import build as build_model
+from heldin.lab.registry import build_model
 from heldin.lab.reproducing import ANY, Built, Item, Runs
 from heldin.lab.spec import RunSpec
 from heldin.lab.tables import Table

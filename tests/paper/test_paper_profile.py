@@ -4,8 +4,8 @@ import numpy
 import pytest
 from paper.items import ITEMS
 
+from heldin.lab.run import run
 from heldin.lab.store import Store
-from heldin.lab.training import run
 
 SHAPES = {"mnist": (28, 28), "cifar10": (32, 32, 3), "cifar100": (32, 32, 3)}
 NUM = 20  # samples, in batches of 4

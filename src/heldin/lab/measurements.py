@@ -8,23 +8,25 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from heldin.errors import HeldinWarning, NoSpreadError, NotFiniteError
-from heldin.lab.data import augment
-from heldin.lab.labels import parsed
-from heldin.lab.preparing import Samples, Split
+from heldin.lab.data import Samples, augment
 from heldin.lab.spec import RunSpec
+from heldin.lab.spec import parse_signal as parsed
 from heldin.measuring import read
 from heldin.needs import BatchGradients
 from heldin.probing import Probe
 from heldin.probing.randomness import seed_for
 from heldin.serving import Source
 from heldin.signals import Memory, Signal
+
+if TYPE_CHECKING:
+    from heldin.lab.run import Split
 
 NUM_BATCHES = 5  # the paper's s
 NUM_SINGLE, NUM_POOLED = 20, 40  # and for batches of one sample: s, and how many losses are pooled

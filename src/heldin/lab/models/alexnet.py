@@ -22,7 +22,7 @@ def scaled_width(width: int, scale: float) -> int:
     """
     if not math.isfinite(scale) or round(width * scale) < 1:
         raise ArgumentError(
-            "Parameter `scale` should be a finite positive number that leaves each layer a channel. "
+            "Parameter `scale` should be a finite positive number that leaves every layer a channel. "
             f"Found `scale = {scale!r}` for a layer of {width}. "
             f"Pass 1.0 for the original widths, and no less than {1 / width:.3g} here."
         )
@@ -32,17 +32,17 @@ def scaled_width(width: int, scale: float) -> int:
 def alexnet(num_classes: int = 10, *, scale: float = 1.0) -> nn.Sequential:
     """Build the AlexNet for 1 x 28 x 28 images: 20.1 million parameters at `scale = 1`.
 
-    It holds dropout and no BatchNorm, so in training mode two passes over one batch differ.
+    It has dropout and no BatchNorm.
 
     Args:
-        num_classes: How many logits come out.
+        num_classes: The number of logits.
         scale: Multiplies the channels and the hidden units of every layer.
 
     Returns:
         A network from `(m, 1, 28, 28)` images to `(m, num_classes)` logits.
 
     Raises:
-        ArgumentError: If `num_classes` is not a positive integer, or `scale` leaves a layer no channel.
+        ArgumentError: If `num_classes` is not a positive integer, or `scale` leaves a layer without channels.
 
     Example:
         >>> sum(p.numel() for p in alexnet().parameters())
@@ -50,8 +50,8 @@ def alexnet(num_classes: int = 10, *, scale: float = 1.0) -> nn.Sequential:
     """
     require_integer("num_classes", num_classes, at_least=1, remedy="Pass the number of classes.")
     h = scaled_width(64, scale)
-    # PAPER: the text scales channels and hidden units alike; the authors' code keeps 4096 units throughout.
-    # We follow the text: a narrow network is then narrow in every layer. At scale 1 the two are the same.
+    # PAPER: the text scales channels and hidden units; the authors' code keeps 4096 units throughout.
+    # We follow the text: a narrow network is then narrow in every layer. At scale 1 both are the same.
     units = scaled_width(4096, scale)
     return nn.Sequential(
         nn.Conv2d(1, h, 3, stride=2, padding=1),  # (m, h, 14, 14)

@@ -1,4 +1,4 @@
-"""Fully connected networks: the paper's smallest family, for MNIST and CIFAR-10 alike."""
+"""Fully connected networks: the paper's smallest family, for MNIST and CIFAR-10."""
 
 from torch import nn
 
@@ -9,9 +9,9 @@ def fully_connected(input_size: int, num_classes: int, *, depth: int = 4, width:
     """Build a fully connected network with ReLU: `depth` hidden layers, then one linear layer.
 
     Args:
-        input_size: Numbers in one sample once it is flattened: 784 for MNIST.
-        num_classes: How many logits come out.
-        depth: How many hidden layers; the output layer is not counted.
+        input_size: The size of one flattened sample: 784 for MNIST.
+        num_classes: The number of logits.
+        depth: The number of hidden layers, without the output layer.
         width: Units in each hidden layer.
 
     Returns:

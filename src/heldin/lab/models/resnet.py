@@ -13,11 +13,11 @@ STAGE_LENGTHS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3)}
 
 
 class BasicBlock(nn.Module):
-    """Two 3 x 3 convolutions with BatchNorm, added to their own input.
+    """Two 3 x 3 convolutions with BatchNorm, added to their input.
 
     Args:
-        in_channels: Channels that come in.
-        out_channels: Channels that go out.
+        in_channels: Input channels.
+        out_channels: Output channels.
         stride: Stride of the first convolution; 2 halves the image.
     """
 
@@ -44,7 +44,7 @@ def resnet(depth: int, num_classes: int = 10, *, scale: float = 1.0) -> nn.Seque
 
     Args:
         depth: 18 or 34: the layers with weights, shortcuts aside.
-        num_classes: How many logits come out.
+        num_classes: The number of logits.
         scale: Multiplies the channels of every layer.
 
     Returns:
@@ -52,7 +52,7 @@ def resnet(depth: int, num_classes: int = 10, *, scale: float = 1.0) -> nn.Seque
 
     Raises:
         ArgumentError: If there is no ResNet of this depth, `num_classes` is not a positive integer, or
-            `scale` leaves a layer no channel.
+            `scale` leaves a layer without channels.
 
     Example:
         >>> sum(p.numel() for p in resnet(18).parameters())
@@ -70,7 +70,7 @@ def resnet(depth: int, num_classes: int = 10, *, scale: float = 1.0) -> nn.Seque
     for width, length, stride in zip(STAGE_WIDTHS, STAGE_LENGTHS[depth], STAGE_STRIDES, strict=True):
         layers += _stage(channels, scaled_width(width, scale), length=length, stride=stride)
         channels = scaled_width(width, scale)
-    # The stages have left 4 x 4 pixels of the 32 x 32.
+    # 4 x 4 pixels are left of the 32 x 32.
     return nn.Sequential(*layers, nn.AvgPool2d(4), nn.Flatten(), nn.Linear(channels, num_classes))
 
 

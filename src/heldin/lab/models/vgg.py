@@ -21,7 +21,7 @@ def vgg(depth: int, num_classes: int = 10, *, scale: float = 1.0) -> nn.Sequenti
 
     Args:
         depth: 11, 13, 16 or 19: the layers with weights in the original, which had three linear ones.
-        num_classes: How many logits come out.
+        num_classes: The number of logits.
         scale: Multiplies the channels of every layer.
 
     Returns:
@@ -29,7 +29,7 @@ def vgg(depth: int, num_classes: int = 10, *, scale: float = 1.0) -> nn.Sequenti
 
     Raises:
         ArgumentError: If there is no VGG of this depth, `num_classes` is not a positive integer, or
-            `scale` leaves a layer no channel.
+            `scale` leaves a layer without channels.
 
     Example:
         >>> sum(p.numel() for p in vgg(11).parameters())
@@ -47,7 +47,7 @@ def vgg(depth: int, num_classes: int = 10, *, scale: float = 1.0) -> nn.Sequenti
             layers += _convolution(channels, scaled_width(width, scale))
             channels = scaled_width(width, scale)
         layers.append(nn.MaxPool2d(2))
-    # Five halvings have left one pixel of the 32 x 32.
+    # One pixel is left of the 32 x 32.
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(channels, num_classes))
 
 

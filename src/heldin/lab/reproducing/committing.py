@@ -9,11 +9,13 @@ from pathlib import Path
 
 from heldin.errors import ArgumentError, DamagedRunError
 from heldin.lab.costs import UnitSeconds, unit_seconds
-from heldin.lab.disk import replace
 from heldin.lab.grouping import setting_of
 from heldin.lab.reproducing.items import Runs
 from heldin.lab.spec import RunSpec, spec_from
-from heldin.lab.store import RunRecord, Store, understood, written
+from heldin.lab.store import RunRecord, Store
+from heldin.lab.store import decode_json as understood
+from heldin.lab.store import encode_json as written
+from heldin.lab.store import write_atomically as replace
 
 
 def records_of(store: Store, specs: Iterable[RunSpec]) -> tuple[list[RunRecord], dict[str, UnitSeconds]]:

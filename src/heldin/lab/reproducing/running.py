@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from heldin.errors import StoreError
-from heldin.lab.checking import require_runnable
-from heldin.lab.engine import run_all
-from heldin.lab.progress import Progress
+from heldin.lab.engine import Progress, require_runnable, run_all
 from heldin.lab.reproducing.committing import records_of, write_records
 from heldin.lab.reproducing.items import Item, Runs, in_order
 from heldin.lab.reproducing.paper import Paper
