@@ -3,10 +3,10 @@
 import numpy
 import pytest
 import torch
+from heldin.lab.data.exams import Exams
 
 from heldin.errors import DataError
 from heldin.lab.data.arrays import Arrays, Raw, class_labels, from_numbers, from_pixels
-from heldin.lab.data.exams import Exams
 
 BYTES = numpy.arange(48, dtype=numpy.uint8).reshape(2, 3, 4, 2)  # two images of 3 channels, 4 x 2
 LABELS = numpy.array([0, 1])

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-
 from heldin.lab.data.breast_cancer import DATASET
 
 

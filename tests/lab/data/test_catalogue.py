@@ -1,8 +1,8 @@
 import pytest
+from heldin.lab.data.catalogue import DATASETS
 
 from heldin.errors import ArgumentError, DataError
 from heldin.lab import data
-from heldin.lab.data.catalogue import DATASETS
 
 EVERY = [
     "mnist5k", "digits", "breast_cancer", "mnist", "cifar10", "cifar100", "breastmnist", "retinamnist", "mrnet",

@@ -8,10 +8,10 @@ import tarfile
 import numpy
 import pytest
 import torch
+from heldin.lab.data.catalogue import DATASETS
 
 from heldin.errors import DataError
 from heldin.lab import data
-from heldin.lab.data.catalogue import DATASETS
 
 LAYOUTS = {  # name -> archive, folder, training members, test member, key of the labels, classes
     "cifar10": (

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-
 from heldin.lab.data.catalogue import DATASETS
 from heldin.lab.data.dataset import Dataset, first_of
 

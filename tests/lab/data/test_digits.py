@@ -4,9 +4,8 @@ from collections import Counter
 
 import pytest
 import torch
-from sklearn.datasets import load_digits
-
 from heldin.lab.data.digits import DATASET, NUM_TEST
+from sklearn.datasets import load_digits
 
 
 @pytest.fixture(scope="module")

@@ -13,12 +13,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy
 import pytest
+from heldin.lab.data.dataset import Remote
+from heldin.lab.data.downloading import download, md5_of
 
 from heldin.errors import DataError
 from heldin.lab import data
 from heldin.lab.data import catalogue
-from heldin.lab.data.dataset import Remote
-from heldin.lab.data.downloading import download, md5_of
 
 CONTENT = bytes(range(256)) * 2000  # some pieces long
 MD5 = hashlib.md5(CONTENT).hexdigest()

@@ -3,9 +3,9 @@
 import numpy
 import pytest
 import torch
+from heldin.lab.data.exams import Exams
 
 from heldin.errors import DataError
-from heldin.lab.data.exams import Exams
 
 NUM_SLICES = (3, 5, 1)
 

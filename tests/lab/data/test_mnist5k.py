@@ -1,9 +1,9 @@
 """MNIST 5k: 5,000 of MNIST's own digits."""
 
 import pytest
+from heldin.lab.data.mnist5k import DATASET
 
 from heldin.lab import data
-from heldin.lab.data.mnist5k import DATASET
 
 
 @pytest.fixture(scope="module")

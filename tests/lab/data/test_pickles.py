@@ -3,9 +3,9 @@ import pickle
 
 import numpy
 import pytest
+from heldin.lab.data.pickles import PickledArray, read_pickle
 
 from heldin.errors import DataError
-from heldin.lab.data.pickles import PickledArray, read_pickle
 
 
 class Malicious:

@@ -1,8 +1,7 @@
 import torch
+from heldin.lab.data.splitting import stratified
 from hypothesis import given
 from hypothesis import strategies as st
-
-from heldin.lab.data.splitting import stratified
 
 LABELS = st.lists(st.integers(0, 4), min_size=2, max_size=60)
 
