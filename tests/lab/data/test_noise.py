@@ -1,3 +1,5 @@
+"""Label noise."""
+
 import pytest
 import torch
 from hypothesis import given
@@ -18,7 +20,7 @@ def labelled(draw):
 
 
 @given(labelled(), FRACTIONS, SEEDS)
-def test_at_most_the_fraction_changes_and_labels_stay_classes(labelled, fraction, seed):
+def test_at_most_the_given_fraction_of_labels_changes(labelled, fraction, seed):
     labels, num_classes = labelled
     original = labels.clone()
     noisy = corrupt(labels, fraction, num_classes, seed)
@@ -44,7 +46,7 @@ def test_more_noise_keeps_what_less_noise_changed(labelled, one, other, seed):
 
 
 @pytest.mark.parametrize("fraction", [0.25, 0.5, 1.0])
-def test_new_labels_are_uniform_over_all_classes_the_right_one_included(fraction):
+def test_new_labels_are_uniform_over_all_classes(fraction):
     labels = torch.full((100_000,), 3)
     noisy = corrupt(labels, fraction, 10, seed=1)
     counts = noisy.bincount(minlength=10) / len(labels)
@@ -53,7 +55,7 @@ def test_new_labels_are_uniform_over_all_classes_the_right_one_included(fraction
     assert torch.allclose(counts, expected, atol=0.005)
 
 
-def test_noise_is_a_function_of_its_seed_and_leaves_the_global_stream_alone():
+def test_noise_is_a_function_of_its_seed_only():
     labels = torch.arange(100) % 10
     before = torch.get_rng_state()
     first, again, other = (corrupt(labels, 0.5, 10, seed) for seed in (3, 3, 4))
@@ -71,12 +73,12 @@ def test_a_fraction_outside_0_and_1_is_refused(fraction):
 @pytest.mark.parametrize(
     "labels", [torch.zeros(3), torch.zeros(3, 1, dtype=torch.int64), torch.zeros(3, dtype=torch.bool)]
 )
-def test_labels_that_are_no_class_numbers_are_refused(labels):
+def test_labels_that_are_not_class_numbers_are_refused(labels):
     with pytest.raises(ArgumentError, match=r"should be integers \(n,\)"):
         corrupt(labels, 0.5, 2, seed=0)
 
 
 @pytest.mark.parametrize("wrong", [-1, 2])
 def test_labels_out_of_range_are_refused(wrong):
-    with pytest.raises(ArgumentError, match="should lie from 0 to 1"):
+    with pytest.raises(ArgumentError, match="should be from 0 to 1"):
         corrupt(torch.tensor([0, 1, wrong]), 0.5, 2, seed=0)

@@ -1,3 +1,5 @@
+"""Subsets, folds and stratified test parts."""
+
 import pytest
 import torch
 from hypothesis import given
@@ -5,12 +7,13 @@ from hypothesis import strategies as st
 
 from heldin.errors import ArgumentError
 from heldin.lab.data import folds, subset
+from heldin.lab.data.splits import stratified
 
 SEEDS = st.integers(0, 2**32)
 
 
 @given(st.integers(1, 200), SEEDS, st.data())
-def test_a_subset_holds_each_index_once_and_begins_every_larger_one(n, seed, data):
+def test_a_subset_has_distinct_indices_and_is_the_beginning_of_larger_ones(n, seed, data):
     num = data.draw(st.integers(1, n))
     chosen, everything = subset(n, num, seed), subset(n, n, seed)
     assert chosen.dtype == torch.int64
@@ -19,7 +22,7 @@ def test_a_subset_holds_each_index_once_and_begins_every_larger_one(n, seed, dat
 
 
 @given(st.integers(2, 200), SEEDS, st.data())
-def test_folds_are_disjoint_and_even_and_all_there_is(n, seed, data):
+def test_folds_are_disjoint_of_equal_size_and_complete(n, seed, data):
     k = data.draw(st.integers(2, n))
     parts = folds(n, k, seed)
     sizes = [len(part) for part in parts]
@@ -29,26 +32,26 @@ def test_folds_are_disjoint_and_even_and_all_there_is(n, seed, data):
 
 
 @pytest.mark.parametrize("draw", [lambda seed: subset(50, 20, seed), lambda seed: torch.cat(folds(50, 5, seed))])
-def test_both_are_functions_of_their_seed_and_leave_the_global_stream_alone(draw):
+def test_subsets_and_folds_are_functions_of_their_seed_only(draw):
     before = torch.get_rng_state()
     assert torch.equal(draw(5), draw(5))
     assert not torch.equal(draw(5), draw(6))
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_subset_and_folds_of_one_seed_are_unrelated():
+def test_subset_and_folds_with_the_same_seed_are_unrelated():
     assert not torch.equal(subset(50, 50, seed=0), torch.cat(folds(50, 5, seed=0)))
 
 
-def test_more_than_there_are_is_refused():
-    with pytest.raises(ArgumentError, match="at most 10 samples, all there are. Found 11"):
+def test_more_than_available_is_refused():
+    with pytest.raises(ArgumentError, match="at most 10 samples, the number available. Found 11"):
         subset(10, 11, seed=0)
     with pytest.raises(ArgumentError, match="at most 10 folds, one for each sample. Found `k = 11`"):
         folds(10, 11, seed=0)
 
 
 @pytest.mark.parametrize("number", [0, -1, 1.5, True, None])
-def test_numbers_that_count_nothing_are_refused(number):
+def test_impossible_numbers_are_refused(number):
     with pytest.raises(ArgumentError, match="Parameter `num` should be an integer of at least 1"):
         subset(10, number, seed=0)
     with pytest.raises(ArgumentError, match="Parameter `k` should be an integer of at least 2"):
@@ -58,3 +61,31 @@ def test_numbers_that_count_nothing_are_refused(number):
 def test_a_single_fold_is_refused():
     with pytest.raises(ArgumentError, match="Found `k = 1`"):
         folds(10, 1, seed=0)
+
+
+LABELS = st.lists(st.integers(0, 4), min_size=2, max_size=60)
+
+
+@given(LABELS, st.data())
+def test_a_stratified_split_has_each_class_in_its_share(labels, data):
+    labels = torch.tensor(labels)
+    num_test = data.draw(st.integers(1, len(labels) - 1))
+    train, test = stratified(labels, num_test)
+    assert len(test) == num_test
+    assert sorted([*train.tolist(), *test.tolist()]) == list(range(len(labels)))
+    share = labels.bincount(minlength=5) * num_test / len(labels)
+    assert ((labels[test].bincount(minlength=5) - share).abs() <= 1).all()
+
+
+def test_a_stratified_split_is_a_function_of_its_seed_only():
+    labels = torch.arange(100) % 3
+    before = torch.get_rng_state()
+    first, again, other = stratified(labels, 20), stratified(labels, 20), stratified(labels, 20, seed=1)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(first[1], again[1])
+    assert {*first[1].tolist()} != {*other[1].tolist()}
+
+
+def test_a_stratified_split_is_not_sorted_by_class():
+    train, _ = stratified(torch.arange(100) // 50, 20)
+    assert (train < 50).long().diff().abs().sum() > 10
