@@ -203,7 +203,7 @@ def test_checking_finds_an_archive_that_is_not_official(tmp_path, name, contents
     check = data.check(name, tmp_path)
     assert check.problems == (
         f"{tmp_path / LAYOUTS[name][0]} is not the official file: its md5 should be "
-        f"{DATASETS[name].format.md5}. Remove it and fetch it again.",
+        f"{DATASETS[name].format.downloads[0].md5}. Remove it and fetch it again.",
     )
 
 

@@ -18,6 +18,8 @@ from heldin.errors import DataError
 from heldin.lab import data
 from heldin.lab.data import DATASETS, data_root
 from heldin.lab.data.files import Download, download, first_existing, md5_of
+from heldin.lab.data.idx import idx_files
+from heldin.lab.data.registry import MNIST_FILES
 
 CONTENT = bytes(range(256)) * 2000  # several chunks long
 MD5 = hashlib.md5(CONTENT).hexdigest()
@@ -164,14 +166,13 @@ def small_mnist(server, monkeypatch):
         "t10k-images": images[4:],
         "t10k-labels": labels[4:],
     }
-    row = DATASETS["mnist"]
     files = []
-    for file, array in zip(row.format.files, arrays.values(), strict=True):
+    for file, array in zip(MNIST_FILES, arrays.values(), strict=True):
         content = zipped(array)
         server.files[f"{file.name}.gz"] = content
         files.append(file._replace(gzipped_md5=hashlib.md5(content).hexdigest()))
-    small = replace(row.format, files=tuple(files), mirrors=(f"{server.url}/good",))
-    monkeypatch.setitem(DATASETS, "mnist", replace(row, format=small))
+    small = idx_files(files, [f"{server.url}/good"], npz="mnist.npz", shape=(1, 28, 28), num_classes=10)
+    monkeypatch.setitem(DATASETS, "mnist", replace(DATASETS["mnist"], format=small))
     return small.downloads
 
 

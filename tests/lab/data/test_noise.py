@@ -5,7 +5,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heldin.errors import ArgumentError
 from heldin.lab.data import corrupt
 
 FRACTIONS = st.floats(0, 1)
@@ -62,23 +61,3 @@ def test_noise_is_a_function_of_its_seed_only():
     assert torch.equal(torch.get_rng_state(), before)
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
-
-
-@pytest.mark.parametrize("fraction", [-0.1, 1.01, float("nan"), float("inf"), "half", True])
-def test_a_fraction_outside_0_and_1_is_refused(fraction):
-    with pytest.raises(ArgumentError, match="Parameter `fraction` should be"):
-        corrupt(torch.zeros(3, dtype=torch.int64), fraction, 2, seed=0)
-
-
-@pytest.mark.parametrize(
-    "labels", [torch.zeros(3), torch.zeros(3, 1, dtype=torch.int64), torch.zeros(3, dtype=torch.bool)]
-)
-def test_labels_that_are_not_class_numbers_are_refused(labels):
-    with pytest.raises(ArgumentError, match=r"should be integers \(n,\)"):
-        corrupt(labels, 0.5, 2, seed=0)
-
-
-@pytest.mark.parametrize("wrong", [-1, 2])
-def test_labels_out_of_range_are_refused(wrong):
-    with pytest.raises(ArgumentError, match="should be from 0 to 1"):
-        corrupt(torch.tensor([0, 1, wrong]), 0.5, 2, seed=0)

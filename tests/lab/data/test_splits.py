@@ -43,27 +43,9 @@ def test_subset_and_folds_with_the_same_seed_are_unrelated():
     assert not torch.equal(subset(50, 50, seed=0), torch.cat(folds(50, 5, seed=0)))
 
 
-def test_more_than_available_is_refused():
-    with pytest.raises(ArgumentError, match="at most 10 samples, the number available. Found 11"):
-        subset(10, 11, seed=0)
+def test_more_folds_than_samples_are_refused():
     with pytest.raises(ArgumentError, match="at most 10 folds, one for each sample. Found `k = 11`"):
         folds(10, 11, seed=0)
-
-
-@pytest.mark.parametrize("number", [0, -1, 1.5, True, None])
-def test_impossible_numbers_are_refused(number):
-    with pytest.raises(ArgumentError, match="Parameter `num` should be an integer of at least 1"):
-        subset(10, number, seed=0)
-    with pytest.raises(ArgumentError, match="Parameter `k` should be an integer of at least 2"):
-        folds(10, number, seed=0)
-
-
-def test_a_single_fold_is_refused():
-    with pytest.raises(ArgumentError, match="Found `k = 1`"):
-        folds(10, 1, seed=0)
-
-
-LABELS = st.lists(st.integers(0, 4), min_size=2, max_size=60)
 
 
 @given(LABELS, st.data())

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from heldin.errors import ArgumentError, require_integer
 from heldin.probing.randomness import seed_for
 
 
@@ -20,21 +19,10 @@ def augment(images: Tensor, seed: int, *, padding: int = 4) -> Tensor:
         seed: The result is a function of it alone: pass a different one for each batch.
         padding: Pixels of padding on each side.
 
-    Returns:
-        The images, `(m, c, h, w)`.
-
-    Raises:
-        ArgumentError: If these are not images, or `padding` is negative.
-
     Example:
         >>> augment(torch.rand(2, 3, 32, 32), seed=0).shape
         torch.Size([2, 3, 32, 32])
     """
-    if images.ndim != 4:
-        raise ArgumentError(
-            f"Augmentation needs images (m, c, h, w). Found the shape {tuple(images.shape)}. Train without it."
-        )
-    require_integer("padding", padding, at_least=0, remedy="Pass 4, as is usual.")
     m, c, h, w = images.shape
     generator = torch.Generator().manual_seed(seed_for(seed, "augmentation"))
     down, right = torch.randint(2 * padding + 1, (2, m, 1), generator=generator)

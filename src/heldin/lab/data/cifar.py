@@ -12,7 +12,6 @@ import pickle
 import tarfile
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,62 +26,33 @@ URL = "https://www.cs.toronto.edu/~kriz"
 SHAPE = (3, 32, 32)
 
 
-@dataclass(frozen=True)
-class Cifar(DataFormat):
+def cifar(
+    archive: str, md5: str, folder: str, *, train: Sequence[str], test: str, labels: str, npz: str, num_classes: int
+) -> DataFormat:
     """The archive, the folder it unpacks to, or an npz file.
 
-    Args:
-        archive: the name of the archive.
-        md5: its checksum.
-        folder: the folder it unpacks to.
-        train: the training batches in it.
-        test: the test batch in it.
-        labels: the key of the labels in a batch.
-        npz: the name of the npz file that may be used instead.
-        num_classes: the number of classes.
+    `train` and `test` name the batches in the folder, `labels` is the key of the labels in a batch.
     """
 
-    archive: str
-    md5: str
-    folder: str
-    train: tuple[str, ...]
-    test: str
-    labels: str
-    npz: str
-    num_classes: int
-
-    @property
-    def downloads(self) -> tuple[Download, ...]:
-        """The archive."""
-        return (Download(self.archive, self.md5, (f"{URL}/{self.archive}",)),)
-
-    @property
-    def instructions(self) -> str:
-        """Where to put the files."""
-        return f"put {self.archive}, the folder {self.folder} it unpacks to, or {self.npz} into ROOT."
-
-    def find(self, root: Path) -> Path | None:
-        """The archive, the folder or the npz file."""
-        return first_existing(root, self.archive, self.folder, self.npz)
-
-    def read(self, name: str, path: Path) -> Arrays:
-        """Read what was found; nothing is unpacked to the disk."""
+    def read(name: str, path: Path) -> Arrays:
         if path.suffix == ".npz":
-            return from_pixels(name, read_npz(path), shape=SHAPE, num_classes=self.num_classes)
-        members = [*self.train, self.test]
-        contents = _read_folder(path, members) if path.is_dir() else _read_archive(path, self.folder, members)
+            return from_pixels(name, read_npz(path), shape=SHAPE, num_classes=num_classes)
+        members = [*train, test]
+        contents = _read_folder(path, members) if path.is_dir() else _read_archive(path, folder, members)
         batches = [
-            _read_batch(content, f"{member} in {path}", self.labels)
+            _read_batch(content, f"{member} in {path}", labels)
             for member, content in zip(members, contents, strict=True)
         ]
-        x_train = numpy.concatenate([images for images, _ in batches[:-1]])
-        y_train = numpy.concatenate([labels for _, labels in batches[:-1]])
-        raw = Raw(x_train, y_train, *batches[-1], str(path))
-        return from_pixels(name, raw, shape=SHAPE, num_classes=self.num_classes)
+        x_train, y_train = (numpy.concatenate(arrays) for arrays in zip(*batches[:-1], strict=True))
+        return from_pixels(name, Raw(x_train, y_train, *batches[-1], str(path)), shape=SHAPE, num_classes=num_classes)
 
-    def verify(self, path: Path) -> list[str]:
-        """Compare the checksum of the archive."""
-        return md5_problems(path, self.md5) if path.name == self.archive else []
+    return DataFormat(
+        read=read,
+        find=lambda root: first_existing(root, archive, folder, npz),
+        verify=lambda path: md5_problems(path, md5) if path.name == archive else [],
+        downloads=(Download(archive, md5, (f"{URL}/{archive}",)),),
+        instructions=f"put {archive}, the folder {folder} it unpacks to, or {npz} into ROOT.",
+    )
 
 
 def _read_folder(path: Path, members: Sequence[str]) -> list[bytes]:

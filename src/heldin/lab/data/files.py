@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,35 +30,16 @@ class Download:
     urls: tuple[str, ...]  # tried in this order
 
 
+@dataclass(frozen=True)
 class DataFormat:
-    """How the files of a dataset are found, read and checked; a subclass is one format.
+    """How the files of a dataset are found, read and checked."""
 
-    A format that comes with an installed package needs no files: `needs_files` is False.
-    """
-
-    needs_files = True
-
-    @property
-    def downloads(self) -> tuple[Download, ...]:
-        """The files that can be downloaded."""
-        return ()
-
-    @property
-    def instructions(self) -> str:
-        """How to get the files by hand; ROOT stands for the data folder."""
-        return ""
-
-    def find(self, root: Path) -> Path | None:
-        """Return the file or folder below `root` that holds the data; None if it is missing."""
-        return None
-
-    def read(self, name: str, path: Path) -> Arrays:
-        """Read what `find` returned (for a format without files, the data folder)."""
-        raise NotImplementedError
-
-    def verify(self, path: Path) -> list[str]:
-        """Return a sentence for each file whose checksum is not the official one."""
-        return []
+    read: Callable[[str, Path], Arrays]  # from the dataset's name and what `find` returned
+    find: Callable[[Path], Path | None] = lambda root: None  # the file or folder in the data folder; None: missing
+    verify: Callable[[Path], list[str]] = lambda path: []  # a sentence for each file with a wrong checksum
+    downloads: tuple[Download, ...] = ()
+    instructions: str = ""  # how to get the files by hand; ROOT stands for the data folder
+    needs_files: bool = True  # False for a dataset in an installed package
 
 
 def data_root(root: Path | str | None = None) -> Path:

@@ -7,7 +7,7 @@ import hashlib
 import math
 import struct
 import zlib
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,65 +30,47 @@ class IdxFile(NamedTuple):
     md5: str
 
 
-@dataclass(frozen=True)
-class IdxFiles(DataFormat):
-    """Four idx files, gzipped or not, in one of the usual folders; or an npz file.
+def idx_files(
+    files: Sequence[IdxFile], mirrors: Sequence[str], *, npz: str, shape: tuple[int, int, int], num_classes: int
+) -> DataFormat:
+    """Training images and labels, test images and labels, in one of the usual folders; or an npz file.
 
-    Args:
-        files: training images and labels, test images and labels.
-        mirrors: the addresses of folders that hold the gzipped files.
-        npz: the name of the npz file that may be used instead.
-        shape: `(c, h, w)` of the images.
-        num_classes: the number of classes.
+    `mirrors` are the addresses of folders that hold the gzipped files.
     """
 
-    files: tuple[IdxFile, IdxFile, IdxFile, IdxFile]
-    mirrors: tuple[str, ...]
-    npz: str
-    shape: tuple[int, int, int]
-    num_classes: int
-
-    @property
-    def downloads(self) -> tuple[Download, ...]:
-        """The gzipped files."""
-        return tuple(
-            Download(f"{FOLDERS[0]}/{name}.gz", md5, tuple(f"{mirror}/{name}.gz" for mirror in self.mirrors))
-            for name, md5, _ in self.files
-        )
-
-    @property
-    def instructions(self) -> str:
-        """Where to put the files."""
-        names = ", ".join(f"{file.name}.gz" for file in self.files)
-        return f"put {names} into ROOT/{FOLDERS[0]}, or {self.npz} into ROOT."
-
-    def find(self, root: Path) -> Path | None:
-        """The folder with all four files, or the npz file."""
+    def find(root: Path) -> Path | None:
         for folder in FOLDERS:
-            if all(_locate(root / folder, file.name) for file in self.files):
+            if all(_locate(root / folder, file.name) for file in files):
                 return root / folder
-        return first_existing(root, self.npz)
+        return first_existing(root, npz)
 
-    def read(self, name: str, path: Path) -> Arrays:
-        """Read the four files, or the npz file."""
-        raw = read_npz(path) if path.is_file() else self._read_folder(path)
-        return from_pixels(name, raw, shape=self.shape, num_classes=self.num_classes)
+    def read(name: str, path: Path) -> Arrays:
+        raw = read_npz(path) if path.is_file() else _read_folder(path, files)
+        return from_pixels(name, raw, shape=shape, num_classes=num_classes)
 
-    def verify(self, path: Path) -> list[str]:
-        """The files whose unpacked content is not the official one."""
-        found = [] if path.is_file() else [(file, _locate(path, file.name)) for file in self.files]
+    def verify(path: Path) -> list[str]:
+        found = [] if path.is_file() else [(file, _locate(path, file.name)) for file in files]
         return [
             f"{place} is not the official file. Remove it and fetch it again."
             for file, place in found
             if place and hashlib.md5(read_bytes(place), usedforsecurity=False).hexdigest() != file.md5
         ]
 
-    def _read_folder(self, folder: Path) -> Raw:
-        x_train, y_train, x_test, y_test = (
-            read_idx(_locate(folder, file.name) or folder / file.name, num_dimensions=1 if number % 2 else 3)
-            for number, file in enumerate(self.files)
-        )
-        return Raw(x_train, y_train, x_test, y_test, str(folder))
+    downloads = (
+        Download(f"{FOLDERS[0]}/{name}.gz", md5, tuple(f"{mirror}/{name}.gz" for mirror in mirrors))
+        for name, md5, _ in files
+    )
+    names = ", ".join(f"{file.name}.gz" for file in files)
+    instructions = f"put {names} into ROOT/{FOLDERS[0]}, or {npz} into ROOT."
+    return DataFormat(read, find, verify, tuple(downloads), instructions)
+
+
+def _read_folder(folder: Path, files: Sequence[IdxFile]) -> Raw:
+    x_train, y_train, x_test, y_test = (
+        read_idx(_locate(folder, file.name) or folder / file.name, num_dimensions=1 if number % 2 else 3)
+        for number, file in enumerate(files)
+    )
+    return Raw(x_train, y_train, x_test, y_test, str(folder))
 
 
 def read_bytes(path: Path) -> bytes:

@@ -8,7 +8,6 @@ validation part is the test part here. Exams differ in their number of slices, s
 from __future__ import annotations
 
 import csv
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy
@@ -24,28 +23,18 @@ FOLDERS = ("MRNet-v1.0", "mrnet", ".")
 REGISTER = "https://stanfordmlgroup.github.io/competitions/mrnet/"
 
 
-@dataclass(frozen=True)
-class MRNetRelease(DataFormat):
+def mrnet_release(task: str, plane: str) -> DataFormat:
     """The release, with the labels of one task and the slices of one plane."""
 
-    task: str
-    plane: str
+    def find(root: Path) -> Path | None:
+        return next((root / folder for folder in FOLDERS if (root / folder / f"train-{task}.csv").is_file()), None)
 
-    @property
-    def instructions(self) -> str:
-        """Where to get the release."""
-        return f"register at {REGISTER}, and unpack the release as ROOT/{FOLDERS[0]} (train, valid, csv files)."
-
-    def find(self, root: Path) -> Path | None:
-        """The folder of the release."""
-        return next((root / folder for folder in FOLDERS if (root / folder / f"train-{self.task}.csv").is_file()), None)
-
-    def read(self, name: str, path: Path) -> Arrays:
-        """Read the labels; the exams stay on disk."""
-        (x_train, y_train), (x_test, y_test) = (
-            _read_part(path, part, self.task, self.plane) for part in ("train", "valid")
-        )
+    def read(name: str, path: Path) -> Arrays:
+        (x_train, y_train), (x_test, y_test) = (_read_part(path, part, task, plane) for part in ("train", "valid"))
         return Arrays(name, x_train, y_train, x_test, y_test, num_classes=2)
+
+    instructions = f"register at {REGISTER}, and unpack the release as ROOT/{FOLDERS[0]} (train, valid, csv files)."
+    return DataFormat(read, find, instructions=instructions)
 
 
 def _read_part(path: Path, part: str, task: str, plane: str) -> tuple[Exams, Tensor]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy
 
 from heldin.errors import DataError
-from heldin.lab.data.arrays import Array, Arrays, Raw, from_numbers, from_pixels
+from heldin.lab.data.arrays import Array, Raw, from_numbers, from_pixels
 from heldin.lab.data.files import DataFormat, Download, first_existing, md5_problems
 
 MEDMNIST_URL = "https://zenodo.org/records/10519652/files"
@@ -19,69 +18,33 @@ KEYS = ("x_train", "y_train", "x_test", "y_test")
 MEDMNIST_KEYS = ("train_images", "train_labels", "val_images", "val_labels", "test_images", "test_labels")
 
 
-@dataclass(frozen=True)
-class UserNpz(DataFormat):
+def user_npz(file: str) -> DataFormat:
     """A file of the user's: looked for in the data folder, with or without `.npz`, and then as a path.
 
     Images of bytes are scaled to [0, 1]; anything else is used unchanged. Channels may come last.
     """
+    names = (file, f"{file}.npz")
 
-    file: str
-
-    @property
-    def instructions(self) -> str:
-        """Where to put the file."""
-        name = self.file if self.file.endswith(".npz") else f"{self.file}.npz"
-        return f"put {name} into ROOT, with the arrays {', '.join(KEYS)}."
-
-    def find(self, root: Path) -> Path | None:
-        """The file."""
-        names = (self.file, f"{self.file}.npz")
+    def find(root: Path) -> Path | None:
         paths = [*(root / name for name in names), *(Path(name).expanduser() for name in names)]
         return next((path for path in paths if path.is_file()), None)
 
-    def read(self, name: str, path: Path) -> Arrays:
-        """Read the file."""
-        return from_numbers(name, read_npz(path))
+    return DataFormat(
+        read=lambda name, path: from_numbers(name, read_npz(path)),
+        find=find,
+        instructions=f"put {file if file.endswith('.npz') else names[1]} into ROOT, with the arrays {', '.join(KEYS)}.",
+    )
 
 
-@dataclass(frozen=True)
-class MedMNIST(DataFormat):
-    """A dataset of MedMNIST v2, in its 28 x 28 release. Its validation part joins the training part.
-
-    Args:
-        file: the name of its npz file.
-        md5: the checksum of that file.
-        shape: `(c, h, w)` of the images.
-        num_classes: the number of classes.
-    """
-
-    file: str
-    md5: str
-    shape: tuple[int, int, int]
-    num_classes: int
-
-    @property
-    def downloads(self) -> tuple[Download, ...]:
-        """The file."""
-        return (Download(f"medmnist/{self.file}", self.md5, (f"{MEDMNIST_URL}/{self.file}?download=1",)),)
-
-    @property
-    def instructions(self) -> str:
-        """Where to put the file."""
-        return f"put {self.file} into ROOT."
-
-    def find(self, root: Path) -> Path | None:
-        """The file."""
-        return first_existing(root, f"medmnist/{self.file}", self.file)
-
-    def read(self, name: str, path: Path) -> Arrays:
-        """Read the file."""
-        return from_pixels(name, read_npz(path), shape=self.shape, num_classes=self.num_classes)
-
-    def verify(self, path: Path) -> list[str]:
-        """Compare the checksum."""
-        return md5_problems(path, self.md5)
+def medmnist(file: str, md5: str, *, shape: tuple[int, int, int], num_classes: int) -> DataFormat:
+    """The file of a dataset of MedMNIST v2, in its 28 x 28 release."""
+    return DataFormat(
+        read=lambda name, path: from_pixels(name, read_npz(path), shape=shape, num_classes=num_classes),
+        find=lambda root: first_existing(root, f"medmnist/{file}", file),
+        verify=lambda path: md5_problems(path, md5),
+        downloads=(Download(f"medmnist/{file}", md5, (f"{MEDMNIST_URL}/{file}?download=1",)),),
+        instructions=f"put {file} into ROOT.",
+    )
 
 
 def read_npz(path: Path) -> Raw:

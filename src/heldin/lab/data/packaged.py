@@ -6,7 +6,6 @@ They come without a test part; each has a fixed, stratified one here.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib.resources import as_file, files
 from pathlib import Path
 
@@ -19,38 +18,28 @@ from heldin.lab.data.files import DataFormat
 from heldin.lab.data.splits import stratified
 
 
-@dataclass(frozen=True)
-class Packaged(DataFormat):
-    """A dataset in an installed package.
+def packaged(
+    package: str, load: Callable[[], tuple[Array, Array]], *, num_classes: int, num_test: int, standardize: bool = False
+) -> DataFormat:
+    """The samples and labels that `load` takes from an installed package.
 
-    Args:
-        package: the package.
-        load: returns samples and labels.
-        num_classes: the number of classes.
-        num_test: the size of the test part.
-        standardize: whether features get mean 0 and standard deviation 1 over the training part.
+    With `standardize` the features get mean 0 and standard deviation 1 over the training part.
     """
 
-    package: str
-    load: Callable[[], tuple[Array, Array]]
-    num_classes: int
-    num_test: int
-    standardize: bool = False
-    needs_files = False
-
-    def read(self, name: str, path: Path) -> Arrays:
-        """Load it and split it."""
+    def read(name: str, _: Path) -> Arrays:
         try:
-            x, y = self.load()
+            x, y = load()
         except ImportError as error:
-            raise MissingExtraError(f'{name} needs {self.package}. Install it: pip install "heldin[lab]".') from error
-        train, test = (part.numpy() for part in stratified(torch.from_numpy(y.astype(numpy.int64)), self.num_test))
-        if self.standardize:
+            raise MissingExtraError(f'{name} needs {package}. Install it: pip install "heldin[lab]".') from error
+        train, test = (part.numpy() for part in stratified(torch.from_numpy(y.astype(numpy.int64)), num_test))
+        if standardize:
             x = (x - x[train].mean(axis=0)) / x[train].std(axis=0)
-        raw = Raw(x[train], y[train], x[test], y[test], self.package)
+        raw = Raw(x[train], y[train], x[test], y[test], package)
         if x.dtype == numpy.uint8:
-            return from_pixels(name, raw, shape=(1, *x.shape[1:]), num_classes=self.num_classes)
-        return from_numbers(name, raw, num_classes=self.num_classes)
+            return from_pixels(name, raw, shape=(1, *x.shape[1:]), num_classes=num_classes)
+        return from_numbers(name, raw, num_classes=num_classes)
+
+    return DataFormat(read, needs_files=False)
 
 
 def load_mnist5k() -> tuple[Array, Array]:

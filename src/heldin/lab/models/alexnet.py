@@ -8,18 +8,7 @@ from heldin.errors import ArgumentError, require_integer
 
 
 def scaled_width(width: int, scale: float) -> int:
-    """Multiply a layer's number of channels, or of hidden units, by the paper's scaling factor.
-
-    Args:
-        width: Channels or units at `scale = 1`.
-        scale: The scaling factor.
-
-    Returns:
-        The scaled number, rounded to the nearest integer.
-
-    Raises:
-        ArgumentError: If `scale` is not finite, or leaves the layer without a channel.
-    """
+    """Multiply a number of channels or hidden units by the paper's scaling factor, rounded to the nearest integer."""
     if not math.isfinite(scale) or round(width * scale) < 1:
         raise ArgumentError(
             "Parameter `scale` should be a finite positive number that leaves every layer a channel. "
@@ -30,19 +19,7 @@ def scaled_width(width: int, scale: float) -> int:
 
 
 def alexnet(num_classes: int = 10, *, scale: float = 1.0) -> nn.Sequential:
-    """Build the AlexNet for 1 x 28 x 28 images: 20.1 million parameters at `scale = 1`.
-
-    It has dropout and no BatchNorm.
-
-    Args:
-        num_classes: The number of logits.
-        scale: Multiplies the channels and the hidden units of every layer.
-
-    Returns:
-        A network from `(m, 1, 28, 28)` images to `(m, num_classes)` logits.
-
-    Raises:
-        ArgumentError: If `num_classes` is not a positive integer, or `scale` leaves a layer without channels.
+    """Build the AlexNet for `(m, 1, 28, 28)` images: 20.1 million parameters at `scale = 1`.
 
     Example:
         >>> sum(p.numel() for p in alexnet().parameters())

@@ -8,17 +8,7 @@ from heldin.errors import require_integer
 def fully_connected(input_size: int, num_classes: int, *, depth: int = 4, width: int = 500) -> nn.Sequential:
     """Build a fully connected network with ReLU: `depth` hidden layers, then one linear layer.
 
-    Args:
-        input_size: The size of one flattened sample: 784 for MNIST.
-        num_classes: The number of logits.
-        depth: The number of hidden layers, without the output layer.
-        width: Units in each hidden layer.
-
-    Returns:
-        A network from `(m, ...)` samples of `input_size` numbers each to `(m, num_classes)` logits.
-
-    Raises:
-        ArgumentError: If an argument is not a positive integer.
+    It takes `(m, ...)` samples of `input_size` numbers each; `width` is the number of units of a hidden layer.
 
     Example:
         >>> network = fully_connected(784, 10)

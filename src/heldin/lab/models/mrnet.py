@@ -46,13 +46,7 @@ class MRNet(nn.Module):
 def mrnet(num_classes: int = 2, *, scale: float = 1.0, pretrained: Path | str | None = None) -> MRNet:
     """Build the MRNet model.
 
-    Args:
-        num_classes: the number of classes.
-        scale: factor on all widths.
-        pretrained: a file with the state dict of an ImageNet AlexNet (`features.0.weight`, ...), for scale 1.
-
-    Returns:
-        The model.
+    `pretrained` is a file with the state dict of an ImageNet AlexNet (`features.0.weight`, ...), for scale 1.
     """
     model = MRNet(num_classes, scale=scale)
     if pretrained is not None:
