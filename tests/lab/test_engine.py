@@ -264,7 +264,7 @@ GOOD = RunSpec(dataset="digits", num_samples=40, batch_size=10)
         ({"signals": ("train_val_disparity",)}, "compares with the fold left out"),
         ({"model": "resnet18"}, r"takes samples of shape \(3, 32, 32\)"),
         ({"model": "mrnet"}, r"takes samples of shape \(slices, 3, h, w\)"),
-        ({"scale": 1e-6}, "leaves every layer a channel"),
+        ({"scale": 1e-6}, "leaves each layer a channel"),
         ({"dataset": "breast_cancer", "augment": True}, "Augmentation needs images"),
     ],
     ids=str,

@@ -253,5 +253,5 @@ def specs_from_toml(path: Path, **changes: object) -> list[RunSpec]:
 
 def _require_at_most(name: str, value: float, bound: float, *, bound_name: str | None = None) -> None:
     if value > bound:
-        limit = bound if bound_name is None else f"`{bound_name} = {bound}`"
-        raise ArgumentError(f"Parameter `{name}` should be at most {limit}. Found `{name} = {value}`.")
+        limit, other = (bound, "") if bound_name is None else (f"`{bound_name}`", f" and `{bound_name} = {bound}`")
+        raise ArgumentError(f"Parameter `{name}` should be at most {limit}. Found `{name} = {value}`{other}.")

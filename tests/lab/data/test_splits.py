@@ -10,6 +10,7 @@ from heldin.lab.data import folds, subset
 from heldin.lab.data.splits import stratified
 
 SEEDS = st.integers(0, 2**32)
+LABELS = st.lists(st.integers(0, 4), min_size=2, max_size=60)
 
 
 @given(st.integers(1, 200), SEEDS, st.data())

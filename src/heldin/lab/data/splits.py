@@ -12,8 +12,7 @@ from heldin.probing.randomness import seed_for
 def subset(n: int, num: int, seed: int) -> Tensor:
     """Choose `num` of `n` samples at random. With the same seed, a smaller subset is the beginning of a larger one.
 
-    Returns:
-        Their indices, `(num,)`, each once, in random order.
+    Returns the indices, `(num,)`, in random order.
 
     Example:
         >>> len(subset(4000, 256, seed=0))
@@ -23,13 +22,7 @@ def subset(n: int, num: int, seed: int) -> Tensor:
 
 
 def folds(n: int, k: int, seed: int) -> list[Tensor]:
-    """Split `n` samples at random into `k` folds whose sizes differ by at most one.
-
-    Returns:
-        The indices of each fold.
-
-    Raises:
-        ArgumentError: If `k` is above `n`.
+    """Split `n` samples at random into `k` folds whose sizes differ by at most one; return the indices of each.
 
     Example:
         >>> [len(fold) for fold in folds(11, 4, seed=0)]

@@ -11,7 +11,7 @@ def scaled_width(width: int, scale: float) -> int:
     """Multiply a number of channels or hidden units by the paper's scaling factor, rounded to the nearest integer."""
     if not math.isfinite(scale) or round(width * scale) < 1:
         raise ArgumentError(
-            "Parameter `scale` should be a finite positive number that leaves every layer a channel. "
+            "Parameter `scale` should be a finite positive number that leaves each layer a channel. "
             f"Found `scale = {scale!r}` for a layer of {width}. "
             f"Pass 1.0 for the original widths, and no less than {1 / width:.3g} here."
         )
