@@ -115,7 +115,7 @@ def _require_enough_data(spec: RunSpec, arrays: Arrays, num: int) -> None:
     available = len(arrays.x_train)
     if num > available:
         raise ArgumentError(
-            f"Parameter `num_samples` should be at most {available}, the training samples of {spec.dataset}. "
+            f"Parameter `num_samples` should be at most {available}, all that {spec.dataset} has for training. "
             f"Found `num_samples = {num}`."
         )
     if spec.batch_size > num:
