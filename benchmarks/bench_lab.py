@@ -24,9 +24,9 @@ from typing import Any
 import torch
 
 from heldin.lab.engine import run_all
+from heldin.lab.run import run
 from heldin.lab.spec import RunSpec
 from heldin.lab.store import Store
-from heldin.lab.training import run
 from ratios import summarize
 
 RESULTS = Path(__file__).parent / "results" / "lab.json"

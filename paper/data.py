@@ -7,8 +7,7 @@ from pathlib import Path
 
 import numpy
 
-from heldin.lab.data import load
-from heldin.lab.data.root import data_root
+from heldin.lab.data import data_root, load
 
 NUM_TRAIN, NUM_TEST = 12_800, 2_000
 CIFAR10, CIFAR100 = "npz:cifar10-2k", "npz:cifar100-2k"

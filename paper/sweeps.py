@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from functools import lru_cache
 
-from heldin.lab.models.building import build
+from heldin.lab.registry import build_model
 from heldin.lab.spec import RunSpec
 from heldin.lab.tables import Table
 from paper.correlations import correlation_across, correlations, last_by_seed, mean_by_seed, trend
@@ -119,4 +119,4 @@ def data_shape(spec: RunSpec) -> tuple[tuple[int, int, int], int]:
 def num_parameters(spec: RunSpec) -> int:
     """Return the number of parameters of the network of a spec."""
     shape, classes = data_shape(spec)
-    return sum(p.numel() for p in build(spec.model, shape, classes, scale=spec.scale).parameters())
+    return sum(p.numel() for p in build_model(spec.model, shape, classes, scale=spec.scale).parameters())

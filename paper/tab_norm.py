@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import torch
 
 from heldin.lab.curves import curve_of, has, held
-from heldin.lab.models.building import build as build_model
+from heldin.lab.registry import build_model
 from heldin.lab.spec import RunSpec
 from heldin.lab.tables import Table
 from heldin.lab.ways import Way

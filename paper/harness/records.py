@@ -9,10 +9,9 @@ from pathlib import Path
 
 from heldin.errors import ArgumentError, DamagedRunError
 from heldin.lab.costs import UnitSeconds, unit_seconds
-from heldin.lab.disk import replace
 from heldin.lab.grouping import setting_of
 from heldin.lab.spec import RunSpec, spec_from
-from heldin.lab.store import RunRecord, Store, understood, written
+from heldin.lab.store import RunRecord, Store, decode_json, encode_json, write_atomically
 from paper.harness.items import Runs
 
 
@@ -46,7 +45,7 @@ def write_records(folder: Path, runs: Runs) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     for path, records in files.items():
         text = "".join(_line(record, runs.unit_seconds) + "\n" for record in records)
-        replace(path, lambda place, text=text: place.write_text(text, encoding="utf-8"))  # type: ignore[misc]
+        write_atomically(path, lambda place, text=text: place.write_text(text, encoding="utf-8"))  # type: ignore[misc]
     return list(files)
 
 
@@ -57,7 +56,7 @@ def _line(record: RunRecord, seconds: Mapping[str, UnitSeconds]) -> str:
         "unit_seconds": asdict(seconds[record.id]) if record.id in seconds else None,
         "epochs": record.epochs,
     }
-    return json.dumps(written(content), separators=(",", ":"), allow_nan=False)
+    return json.dumps(encode_json(content), separators=(",", ":"), allow_nan=False)
 
 
 def read_records(folder: Path, specs: Iterable[RunSpec], profile: str) -> Runs:
@@ -82,7 +81,7 @@ def read_records(folder: Path, specs: Iterable[RunSpec], profile: str) -> Runs:
 
 
 def _parse(line: bytes) -> tuple[RunRecord, UnitSeconds | None]:
-    content = understood(json.loads(line))
+    content = decode_json(json.loads(line))
     record = RunRecord(spec_from(content["spec"]), tuple(content["epochs"]), True)
     if record.id != content["id"]:
         raise ArgumentError(f"its id is {content['id']}, but its spec has the id {record.id}")

@@ -8,9 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from heldin.errors import StoreError
-from heldin.lab.checking import require_runnable
-from heldin.lab.engine import run_all
-from heldin.lab.progress import Progress
+from heldin.lab.engine import Progress, require_runnable, run_all
 from heldin.lab.spec import RunSpec
 from heldin.lab.store import Store
 from paper.harness.claims import Claim, read_claims

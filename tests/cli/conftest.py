@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import pytest
 
 from heldin.cli.main import main
+from heldin.lab.run import run
 from heldin.lab.spec import RunSpec
 from heldin.lab.store import Store
-from heldin.lab.training import run
 
 SMALL = RunSpec(
     dataset="digits",

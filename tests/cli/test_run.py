@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from heldin.lab.labels import DEFAULT_SIGNALS
+from heldin.lab.spec import DEFAULT_SIGNALS
 from heldin.lab.store import Store
 
 QUICK = (

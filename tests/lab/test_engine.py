@@ -1,6 +1,8 @@
-"""Many specs at once: the same records whoever computes, and nothing lost when a worker dies."""
+"""Many runs at once: the same records with every engine, nothing lost when a worker dies; progress and checks."""
 
+import io
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -9,12 +11,16 @@ import time
 from contextlib import suppress
 
 import pytest
+import torch
+from rich.console import Console
 
-from heldin.errors import ArgumentError, HeldinError
-from heldin.lab.engine import run_all
+from heldin.errors import ArgumentError, DataError, HeldinError
+from heldin.lab.data import Arrays
+from heldin.lab.engine import MAX_BARS, Progress, format_run_count, require_runnable, run_all
+from heldin.lab.registry import MODELS
+from heldin.lab.run import run
 from heldin.lab.spec import RunSpec
 from heldin.lab.store import Store
-from heldin.lab.training import run
 
 SPEC = RunSpec(
     dataset="digits", num_samples=100, scale=0.02, batch_size=20, epochs=3, signals=("gradient_disparity", "label_wave")
@@ -28,7 +34,7 @@ def epochs_of(root, spec):
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
-    """Each spec run by itself, in this process."""
+    """Each spec run on its own, in this process."""
     root = tmp_path_factory.mktemp("alone")
     for spec in SPECS:
         run(spec, Store(root))
@@ -47,7 +53,7 @@ def test_every_engine_writes_the_same_records(alone, tmp_path, engine):
         assert epochs_of(tmp_path, spec) == epochs_of(alone, spec)
 
 
-def test_what_is_done_is_not_run_again_and_a_spec_that_stands_twice_is_run_once(alone):
+def test_runs_that_are_done_are_not_run_again_and_repeated_specs_run_once(alone):
     before = {spec: (Store(alone).folder(spec).path / "done.json").stat().st_mtime_ns for spec in SPECS}
     assert len(run_all([*SPECS, SPECS[0]], Store(alone), jobs=1)) == 4
     after = {spec: (Store(alone).folder(spec).path / "done.json").stat().st_mtime_ns for spec in SPECS}
@@ -55,7 +61,7 @@ def test_what_is_done_is_not_run_again_and_a_spec_that_stands_twice_is_run_once(
 
 
 def _kill_a_worker(root, spec, killed):
-    """Wait until a worker is at work on `spec`, then kill it."""
+    """Wait until a worker is running `spec`, then kill it."""
     timings = Store(root).folder(spec).path / "timings.jsonl"
     for _ in range(2400):
         time.sleep(0.05)
@@ -111,34 +117,34 @@ if __name__ == "__main__":
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="finds the workers in /proc")
-def test_workers_end_when_their_parent_is_killed_and_what_is_recorded_stays(tmp_path):
+def test_workers_exit_when_their_parent_is_killed_and_their_records_remain(tmp_path):
     (tmp_path / "many.py").write_text(KILLED)
     parent = subprocess.Popen([sys.executable, "many.py"], cwd=tmp_path, start_new_session=True)
     try:
-        _until(lambda: len([path for path in tmp_path.rglob("epochs.jsonl") if path.stat().st_size]) == 2)
+        wait_until(lambda: len([path for path in tmp_path.rglob("epochs.jsonl") if path.stat().st_size]) == 2)
         locks = list(tmp_path.rglob("lock"))
         assert len([pid for lock in locks for pid in _workers_on(lock)]) == 2
         parent.kill()
         parent.wait()
-        _until(lambda: not any(_workers_on(lock) for lock in tmp_path.rglob("lock")))
+        wait_until(lambda: not any(_workers_on(lock) for lock in tmp_path.rglob("lock")))
     finally:
         with suppress(ProcessLookupError):
             os.killpg(parent.pid, signal.SIGKILL)
         parent.wait()
-    time.sleep(0.5)  # a worker that took up another run would have begun it
+    time.sleep(0.5)  # long enough for a worker to start another run
     records = Store(tmp_path / "store").records()
     assert len(records) == 2
     assert all(record.epochs and not record.done for record in records)
 
 
-def _until(true, seconds=180):
+def wait_until(condition, seconds=180):
     deadline = time.monotonic() + seconds
-    while not true():
+    while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
 
-def test_a_run_that_fails_takes_no_other_with_it(tmp_path):
+def test_a_run_that_fails_does_not_affect_others(tmp_path):
     wrong = SPEC.with_(num_samples=50_000)
     with pytest.raises(HeldinError, match=f"1 of 2 runs failed; the others are done.\n  {wrong.id}: .*num_samples"):
         run_all([wrong, SPEC], Store(tmp_path), jobs=1)
@@ -153,3 +159,133 @@ def test_impossible_options_are_refused(tmp_path, options, word):
         run_all(SPECS, Store(tmp_path), **options)
     with pytest.raises(ArgumentError, match="At least one spec"):
         run_all([], Store(tmp_path))
+
+
+def test_a_run_that_another_process_works_on_is_left_to_it(tmp_path):
+    with Store(tmp_path).folder(SPEC).locked():
+        assert run_all([SPEC, SPECS[1]], Store(tmp_path), jobs=1)[0].spec == SPECS[1]
+
+
+def record(store, spec, num_epochs):
+    """Write the first epochs of a run."""
+    folder = store.folder(spec)
+    with folder.locked():
+        folder.begin()
+        for epoch in range(num_epochs):
+            folder.append("epochs.jsonl", {"epoch": epoch, "signals": {}})
+        if num_epochs == spec.epochs:
+            folder.finish({"epochs": num_epochs})
+
+
+@pytest.fixture
+def shown():
+    return io.StringIO()
+
+
+@pytest.fixture
+def progress(shown):
+    """Progress that is written to a file, not to a terminal."""
+    return Progress(console=Console(file=shown, force_terminal=False, width=100))
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_progress_shows_every_run(tmp_path, terminal):
+    with open(tmp_path / "shown.txt", "w") as file:
+        console = Console(file=file, force_terminal=terminal, width=100)
+        run_all(SPECS, Store(tmp_path), jobs=1, progress=Progress(console=console))
+    shown = (tmp_path / "shown.txt").read_text()
+    if terminal:
+        assert "all epochs" in shown
+        assert "9/9" in shown
+    else:
+        assert shown.splitlines()[0] == "3 runs, 0 of them done"
+        assert [line[:5] for line in shown.splitlines()[1:]] == ["[1/3]", "[2/3]", "[3/3]"]
+        assert all(spec.id in shown for spec in SPECS)
+
+
+def test_one_run_is_announced_as_one(progress, shown, tmp_path):
+    with progress.track([SPEC], Store(tmp_path)):
+        pass
+    assert shown.getvalue() == "1 run, 0 of them done\n"
+
+
+def test_runs_done_before_are_counted_and_new_ones_are_listed(progress, shown, tmp_path):
+    store = Store(tmp_path)
+    record(store, SPECS[0], 3)
+    with progress.track(SPECS, store):
+        wait_until(shown.getvalue)
+        record(store, SPECS[1], 1)
+        record(store, SPECS[2], 3)
+    assert shown.getvalue().splitlines() == [
+        "3 runs, 1 of them done",
+        f"[2/3] {SPECS[2].id} {SPECS[2].title}",
+    ]
+
+
+def test_a_terminal_shows_bars_for_the_first_running_runs_and_for_all(shown, tmp_path, monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("heldin.lab.engine.REFRESH_SECONDS", 0.01)
+    specs = [SPEC.with_(seed=seed, dataset="npz:mine[v2]") for seed in range(MAX_BARS + 2)]
+    store = Store(tmp_path)
+    for spec in specs:
+        record(store, spec, 1)
+    with Progress(console=Console(file=shown, force_terminal=True, width=120, height=40)).track(specs, store):
+        wait_until(lambda: f"{MAX_BARS + 2}/{3 * (MAX_BARS + 2)}" in shown.getvalue())
+    assert "npz:mine[v2]" in re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.getvalue())  # its brackets are not markup
+    assert [spec.id[:6] in shown.getvalue() for spec in specs] == [True] * MAX_BARS + [False] * 2
+
+
+def test_an_error_inside_is_raised_and_the_thread_ends(progress, tmp_path):
+    before = threading.active_count()
+    with pytest.raises(KeyError, match="inside"), progress.track([SPEC], Store(tmp_path)):
+        raise KeyError("inside")
+    assert threading.active_count() <= before
+
+
+def test_quiet_shows_nothing(shown, tmp_path):
+    with Progress(quiet=True, console=Console(file=shown)).track(SPECS, Store(tmp_path)):
+        record(Store(tmp_path), SPECS[0], 3)
+    assert shown.getvalue() == ""
+
+
+@pytest.mark.parametrize(("num", "words"), [(0, "0 runs"), (1, "1 run"), (2, "2 runs")])
+def test_the_number_of_runs_is_formatted(num, words):
+    assert format_run_count(num) == words
+
+
+GOOD = RunSpec(dataset="digits", num_samples=40, batch_size=10)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"num_samples": 5000}, "at most 1437"),
+        ({"num_samples": None, "batch_size": 1438}, "at most 1437"),
+        ({"signals": ("train_val_disparity",)}, "compares with the fold left out"),
+        ({"model": "resnet18"}, r"takes samples of shape \(3, 32, 32\)"),
+        ({"model": "mrnet"}, r"takes samples of shape \(slices, 3, h, w\)"),
+        ({"scale": 1e-6}, "leaves each layer a channel"),
+        ({"dataset": "breast_cancer", "augment": True}, "Augmentation needs images"),
+    ],
+    ids=str,
+)
+def test_an_impossible_spec_is_found_among_others(changes, words):
+    others = [GOOD.with_(seed=seed) for seed in range(3)]
+    require_runnable(others)
+    with pytest.raises(ArgumentError, match=words):
+        require_runnable([others[0], GOOD.with_(**changes), *others[1:]])
+
+
+def test_missing_data_is_refused(tmp_path):
+    with pytest.raises(DataError, match="mine.npz"):
+        require_runnable([GOOD, GOOD.with_(dataset="npz:mine")], tmp_path)
+
+
+@pytest.mark.parametrize("model", [model for model in MODELS if model != "mrnet"])
+def test_a_large_model_is_checked_without_memory_and_without_random_numbers(monkeypatch, model):
+    channels, size = (3, 32) if model.startswith(("vgg", "resnet")) else (1, 28)
+    x, y = torch.zeros(20, channels, size, size), torch.arange(20) % 2
+    monkeypatch.setattr("heldin.lab.engine.load", lambda *_: Arrays("toy", x, y, x, y, 2))
+    before = torch.get_rng_state()
+    require_runnable([GOOD.with_(num_samples=20, model=model, scale=50.0)])
+    assert torch.equal(torch.get_rng_state(), before)

@@ -8,7 +8,7 @@ from torch import nn
 
 import heldin
 from heldin.lab.measurements import NUM_POOLED, NUM_SINGLE, Measurements
-from heldin.lab.preparing import Split
+from heldin.lab.run import Split
 from heldin.lab.spec import RunSpec
 
 FIRST_LEFT_OUT = 1000  # the number of the first sample of the fold left out

@@ -12,9 +12,9 @@ import pytest
 
 from heldin.errors import ArgumentError, StoreError
 from heldin.lab.report import write_report
+from heldin.lab.run import run as train
 from heldin.lab.spec import RunSpec
 from heldin.lab.store import RunRecord, Store
-from heldin.lab.training import run as train
 
 NASTY = "</script><script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'> & {{plotly}}"
 SPEC = RunSpec(dataset="digits", num_samples=200, batch_size=50, epochs=8, signals=())

@@ -1,4 +1,4 @@
-"""RunSpec: one run, said completely, and refused where it cannot be."""
+"""RunSpec: identity, checks, labels of signals, TOML files."""
 
 import json
 
@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heldin.errors import ArgumentError
-from heldin.lab.labels import DEFAULT_SIGNALS
-from heldin.lab.spec import RunSpec, spec_from, specs_from_toml
+from heldin.lab.spec import DEFAULT_SIGNALS, RunSpec, parse_signal, spec_from, specs_from_toml
+from heldin.signals import GradientDisparity
 
 
 def test_the_id_is_a_hash_of_the_canonical_json():
@@ -20,11 +20,11 @@ def test_the_id_is_a_hash_of_the_canonical_json():
 
 
 def test_the_id_of_a_spec_never_changes():
-    """Records are found by it: a changed default or a new field would orphan them."""
+    """Records are found by it: after a change of a default or a new field they would not be."""
     assert RunSpec().id == "5ba66ee080733c07"
 
 
-def test_an_integer_and_the_same_number_with_a_point_are_one_spec():
+def test_an_integer_and_the_equal_float_give_the_same_spec():
     assert RunSpec(scale=1, label_noise=0).id == RunSpec(scale=1.0, label_noise=0.0).id
 
 
@@ -53,6 +53,8 @@ def test_a_spec_written_as_json_and_read_back_is_the_same(values):
     ("values", "word"),
     [
         ({"model": "resnet81"}, "Did you mean 'resnet18'"),
+        ({"model": "a b:c"}, "should be one of"),
+        ({"model": 3}, "should be one of"),
         ({"optimizer": "adm"}, "'adam'"),
         ({"init": "he"}, "he_normal"),
         ({"loss": "nll"}, "cross_entropy"),
@@ -78,16 +80,16 @@ def test_a_spec_written_as_json_and_read_back_is_the_same(values):
         ({"signals": ("cosine@s=0",)}, "cosine@s=20"),
         ({"signals": ("cosine", "cosine")}, "once"),
         ({"dataset": ""}, "name"),
-        ({"dataset": "npz:/data/mine.npz"}, "no path"),
+        ({"dataset": "npz:/data/mine.npz"}, "not contain a path"),
     ],
     ids=str,
 )
-def test_what_cannot_be_run_is_refused(values, word):
+def test_impossible_specs_are_refused(values, word):
     with pytest.raises(ArgumentError, match=word):
         RunSpec(**values)
 
 
-def test_an_unknown_field_is_refused_with_the_near_match():
+def test_an_unknown_field_is_refused_with_the_nearest_known_one():
     with pytest.raises(ArgumentError, match="'label_noise'"):
         spec_from({"label_nois": 0.5})
 
@@ -104,13 +106,13 @@ def test_a_toml_file_holds_one_spec_or_several(tmp_path):
     assert specs_from_toml(path) == [RunSpec(dataset="digits"), RunSpec(dataset="digits", seed=1, signals=("cosine",))]
 
 
-def test_changes_come_before_a_toml_file_is_checked(tmp_path):
+def test_changes_are_applied_before_a_toml_file_is_checked(tmp_path):
     path = tmp_path / "runs.toml"
     path.write_text('dataset = "digits"\nnum_samples = 100\n')
     assert specs_from_toml(path, batch_size=32) == [RunSpec(dataset="digits", num_samples=100, batch_size=32)]
 
 
-def test_folds_alone_in_a_toml_file_are_all_the_folds(tmp_path):
+def test_folds_without_fold_in_a_toml_file_give_one_run_per_fold(tmp_path):
     path = tmp_path / "runs.toml"
     path.write_text("folds = 3\n")
     assert [spec.fold for spec in specs_from_toml(path)] == [0, 1, 2]
@@ -124,16 +126,33 @@ def test_folds_alone_in_a_toml_file_are_all_the_folds(tmp_path):
     [("[run]\nseed = 1\n", "two brackets"), ('signals = "cosine"\n', r"\['cosine'\]")],
     ids=["one bracket", "one signal"],
 )
-def test_slips_in_a_toml_file_are_named(tmp_path, content, word):
+def test_common_mistakes_in_a_toml_file_are_explained(tmp_path, content, word):
     (tmp_path / "runs.toml").write_text(content)
     with pytest.raises(ArgumentError, match=word):
         specs_from_toml(tmp_path / "runs.toml")
 
 
-@pytest.mark.parametrize("content", ["epochs = ", "\x00"], ids=["cut off", "no text"])
-def test_a_file_that_is_no_toml_is_refused(tmp_path, content):
+@pytest.mark.parametrize("content", ["epochs = ", "\x00"], ids=["cut off", "not text"])
+def test_a_file_that_is_not_toml_is_refused(tmp_path, content):
     (tmp_path / "runs.toml").write_text(content)
     with pytest.raises(ArgumentError, match="TOML"):
         specs_from_toml(tmp_path / "runs.toml")
     with pytest.raises(ArgumentError, match="TOML"):
         specs_from_toml(tmp_path / "missing.toml")
+
+
+@pytest.mark.parametrize(
+    ("label", "expected"),
+    [
+        ("gradient_disparity", (GradientDisparity(), False, None)),
+        ("gradient_disparity[rescale=none]@fixed", (GradientDisparity(rescale="none"), True, None)),
+        ("gradient_disparity@s=20", (GradientDisparity(), False, 20)),
+        ("gradient_disparity@fixed@s=2", (GradientDisparity(), True, 2)),
+    ],
+)
+def test_the_label_of_a_signal_gives_its_batches(label, expected):
+    assert parse_signal(label) == expected
+
+
+def test_a_model_of_the_user_is_accepted_without_importing_it():
+    assert RunSpec(model="not_installed.models:build").model == "not_installed.models:build"

@@ -1,15 +1,19 @@
-"""The store: records that survive crashes, full disks and other processes."""
+"""The store: records survive crashes, full disks and other processes."""
 
 import json
 import math
 import multiprocessing
+import os
+import signal
+import subprocess
+import sys
 
 import pytest
 import torch
 
 from heldin.errors import DamagedRunError, StoreError
 from heldin.lab.spec import RunSpec
-from heldin.lab.store import Store
+from heldin.lab.store import RunLockedError, Store, write_atomically
 
 SPEC = RunSpec(dataset="digits", epochs=3)
 
@@ -45,7 +49,7 @@ def test_curves_are_metrics_or_signals(folder):
     assert not record.done
 
 
-def test_numbers_that_are_not_finite_come_back(folder):
+def test_numbers_that_are_not_finite_are_restored(folder):
     folder.append("epochs.jsonl", line(0, test_loss=math.inf, train_loss=-math.inf, norm=math.nan))
     (found,) = folder.lines()
     assert found["test_loss"] == math.inf
@@ -54,17 +58,17 @@ def test_numbers_that_are_not_finite_come_back(folder):
     json.loads((folder.path / "epochs.jsonl").read_text(), parse_constant=lambda name: pytest.fail(name))
 
 
-def test_a_line_that_was_cut_off_is_left_out_and_dropped(folder):
+def test_an_incomplete_last_line_is_ignored_and_dropped(folder):
     folder.append("epochs.jsonl", line(0))
     whole = (folder.path / "epochs.jsonl").read_text()
     with (folder.path / "epochs.jsonl").open("a") as file:
         file.write('{"epoch":1,"test_lo')
     assert folder.lines() == [line(0)]
-    folder.cut("epochs.jsonl", 1)
+    folder.truncate("epochs.jsonl", 1)
     assert (folder.path / "epochs.jsonl").read_text() == whole
 
 
-def test_a_broken_line_in_the_middle_is_told(folder):
+def test_a_broken_line_in_the_middle_is_an_error(folder):
     folder.append("epochs.jsonl", line(0))
     path = folder.path / "epochs.jsonl"
     path.write_text("{broken\n" + path.read_text())
@@ -75,11 +79,11 @@ def test_a_broken_line_in_the_middle_is_told(folder):
 def test_lines_beyond_the_checkpoint_are_dropped(folder):
     for epoch in range(3):
         folder.append("epochs.jsonl", line(epoch))
-    folder.cut("epochs.jsonl", 1)
+    folder.truncate("epochs.jsonl", 1)
     assert folder.lines() == [line(0)]
 
 
-def test_a_checkpoint_is_replaced_at_once(folder):
+def test_a_checkpoint_is_replaced(folder):
     folder.save({"epoch": 0, "model": {"weight": torch.ones(2)}})
     folder.save({"epoch": 1, "model": {"weight": torch.zeros(2)}})
     found = folder.checkpoint()
@@ -89,26 +93,29 @@ def test_a_checkpoint_is_replaced_at_once(folder):
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut off", None], ids=["empty", "cut off", "missing"])
-def test_a_checkpoint_that_cannot_be_read_counts_as_none(folder, content):
+def test_a_checkpoint_that_cannot_be_read_is_ignored(folder, content):
     if content is not None:
         (folder.path / "checkpoint.pt").write_bytes(content)
     assert folder.checkpoint() is None
 
 
-def test_a_checkpoint_that_could_not_be_written_leaves_the_old_one(folder, monkeypatch):
+@pytest.mark.parametrize(
+    "error", [OSError(28, "No space left on device"), RuntimeError("PytorchStreamWriter failed")], ids=["os", "torch"]
+)
+def test_a_checkpoint_that_could_not_be_written_leaves_the_old_one(folder, monkeypatch, error):
     folder.save({"epoch": 0})
 
     def full(*_):
-        raise OSError(28, "No space left on device")
+        raise error
 
     monkeypatch.setattr(torch, "save", full)
-    with pytest.raises(StoreError, match="No space left on device.*Make room"):
+    with pytest.raises(StoreError, match="cannot be written: .*Make room"):
         folder.save({"epoch": 1})
     assert folder.checkpoint() == {"epoch": 0}
     assert not list(folder.path.glob("*.new"))
 
 
-def test_a_run_that_is_done_lets_its_checkpoint_go(folder):
+def test_a_run_that_is_done_has_no_checkpoint(folder):
     folder.append("epochs.jsonl", line(0))
     folder.save({"epoch": 0})
     folder.finish({"epochs": 1})
@@ -119,26 +126,64 @@ def test_a_run_that_is_done_lets_its_checkpoint_go(folder):
 def _try_to_lock(root, answers):
     try:
         with Store(root).folder(SPEC).locked():
-            answers.put("mine")
-    except StoreError as error:
+            answers.put("acquired")
+    except RunLockedError as error:
         answers.put(str(error))
 
 
-def test_two_processes_never_work_on_one_run(tmp_path, folder):
+def test_two_processes_never_work_on_the_same_run(tmp_path, folder):
     context = multiprocessing.get_context("spawn")
     answers = context.Queue()
     process = context.Process(target=_try_to_lock, args=(tmp_path, answers))
     process.start()
-    assert "another process" in answers.get(timeout=60)
+    assert f"Run {SPEC.id} is being worked on by another process" in answers.get(timeout=60)
     process.join()
+
+
+HOLDER = """
+import sys, time
+from heldin.lab.spec import RunSpec
+from heldin.lab.store import Store
+
+with Store(sys.argv[1]).folder(RunSpec(dataset="digits", epochs=3)).locked():
+    print("locked", flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends a signal")
+def test_a_killed_process_releases_its_lock(tmp_path):
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert holder.stdout.readline() == "locked\n"
+        with pytest.raises(RunLockedError), Store(tmp_path).folder(SPEC).locked():
+            pass
+    finally:
+        os.kill(holder.pid, signal.SIGKILL)
+        holder.communicate()
+    with Store(tmp_path).folder(SPEC).locked():
+        pass
+
+
+def test_a_lock_can_be_taken_again_after_an_error(tmp_path):
+    with pytest.raises(KeyError), Store(tmp_path).folder(SPEC).locked():
+        raise KeyError
+    with Store(tmp_path).folder(SPEC).locked():
+        pass
+
+
+def test_the_lab_does_not_import_modules_that_windows_lacks():
+    missing = ["fcntl", "grp", "pwd", "resource", "termios"]
+    script = f"import sys; sys.modules.update(dict.fromkeys({missing})); import heldin.lab.engine"
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
 
 
 def test_a_store_of_a_newer_version_is_refused(tmp_path, folder):
     path = folder.path / "spec.json"
     path.write_text(path.read_text().replace('"version": 1', '"version": 2'))
-    for look in (Store(tmp_path).records, lambda: Store(tmp_path).record(SPEC), folder.begin):
+    for read in (Store(tmp_path).records, lambda: Store(tmp_path).record(SPEC), folder.begin):
         with pytest.raises(StoreError, match="newer heldin"):
-            look()
+            read()
 
 
 def test_a_spec_that_cannot_be_read_is_refused(tmp_path, folder):
@@ -157,7 +202,7 @@ def test_an_empty_store_has_no_records(tmp_path):
     assert Store(tmp_path / "nowhere").records() == []
 
 
-def test_a_run_that_is_done_but_lost_its_records_is_told(folder):
+def test_a_run_that_is_done_but_lost_its_records_is_an_error(folder):
     folder.append("epochs.jsonl", line(0))
     folder.finish({"epochs": 1})
     assert folder.done
@@ -166,7 +211,7 @@ def test_a_run_that_is_done_but_lost_its_records_is_told(folder):
         folder.record()
 
 
-def test_a_spec_that_was_changed_by_hand_is_told(tmp_path, folder):
+def test_a_spec_that_was_changed_by_hand_is_an_error(tmp_path, folder):
     path = folder.path / "spec.json"
     path.write_text(path.read_text().replace('"batch_size": 128', '"batch_size": 64'))
     with pytest.raises(StoreError, match="changed by hand"):
@@ -189,7 +234,7 @@ def test_a_spec_that_was_changed_by_hand_is_told(tmp_path, folder):
         ("epochs.jsonl", "\udcff\n"),
     ],
 )
-def test_a_damaged_run_is_an_error_or_left_out_for_who_wants_to_be_told(tmp_path, folder, name, content):
+def test_a_damaged_run_is_an_error_or_left_out_and_reported(tmp_path, folder, name, content):
     folder.append("epochs.jsonl", line(0))
     other = Store(tmp_path).folder(SPEC.with_(seed=1))
     with other.locked():
@@ -197,14 +242,37 @@ def test_a_damaged_run_is_an_error_or_left_out_for_who_wants_to_be_told(tmp_path
     (folder.path / name).write_text(content, errors="surrogateescape")
     with pytest.raises(DamagedRunError, match=str(folder.path)):
         Store(tmp_path).records()
-    told = []
-    assert [record.spec for record in Store(tmp_path).records(damaged=told.append)] == [other.spec]
-    assert len(told) == 1
-    assert str(folder.path) in str(told[0])
+    reported = []
+    assert [record.spec for record in Store(tmp_path).records(damaged=reported.append)] == [other.spec]
+    assert len(reported) == 1
+    assert str(folder.path) in str(reported[0])
 
 
-def test_who_wants_to_be_told_of_damage_is_still_refused_a_newer_store(tmp_path, folder):
+def test_a_newer_store_is_not_reported_as_damage(tmp_path, folder):
     path = folder.path / "spec.json"
     path.write_text(path.read_text().replace('"version": 1', '"version": 2'))
     with pytest.raises(StoreError, match="newer heldin"):
         Store(tmp_path).records(damaged=lambda error: None)
+
+
+@pytest.mark.parametrize("content", ["new\n", lambda file: file.write_bytes(b"new\n")], ids=["text", "function"])
+def test_a_file_is_replaced(tmp_path, content):
+    path = tmp_path / "file"
+    path.write_text("old")
+    write_atomically(path, content)
+    assert path.read_bytes() == b"new\n"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_that_could_not_be_written_leaves_the_old_one(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("old")
+
+    def half(file):
+        file.write_text("ne")
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(StoreError, match="No space left on device. What was recorded before is safe. Make room"):
+        write_atomically(path, half)
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]

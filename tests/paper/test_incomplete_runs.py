@@ -2,9 +2,9 @@
 
 import pytest
 
+from heldin.lab.run import run
 from heldin.lab.spec import RunSpec
 from heldin.lab.store import Store
-from heldin.lab.training import run
 from paper import fig_opt, fig_s, tab_norm, tab_rw
 from paper.harness import MEAN_CURVE, PER_RUN, Runs
 from paper.settings import BATCH_COUNT_RESNET, OPTIMIZERS, RELATED, RELATED_MNIST

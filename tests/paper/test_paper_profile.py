@@ -3,8 +3,8 @@
 import numpy
 import pytest
 
+from heldin.lab.run import run
 from heldin.lab.store import Store
-from heldin.lab.training import run
 from paper.items import ITEMS
 
 SHAPES = {"mnist": (28, 28), "cifar10": (32, 32, 3), "cifar100": (32, 32, 3)}

@@ -9,7 +9,7 @@ from heldin.cli.records import timings
 from heldin.errors import ArgumentError
 from heldin.lab.curves import require_recorded
 from heldin.lab.grouping import Group, groups, setting_of
-from heldin.lab.labels import parsed
+from heldin.lab.spec import parse_signal as parsed
 from heldin.lab.store import RunRecord, Store
 from heldin.lab.ways import Kind, Way, ways_for
 from heldin.rules import ConsecutiveRises, NthRise, Rule

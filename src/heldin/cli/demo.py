@@ -21,7 +21,7 @@ def command(
     It computes for less than a minute on two cores. What is recorded already is not computed again.
     """
     from heldin.lab import demo
-    from heldin.lab.progress import Progress
+    from heldin.lab.engine import Progress
 
     require_store(store)
     show(demo.describe())

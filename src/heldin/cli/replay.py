@@ -16,7 +16,7 @@ from heldin.cli.spec_flags import filter_flags
 from heldin.errors import ArgumentError, require_choice
 from heldin.lab.curves import curve_of, direction_of, has, require_recorded
 from heldin.lab.grouping import by_setting
-from heldin.lab.labels import parsed
+from heldin.lab.spec import parse_signal as parsed
 from heldin.lab.store import RunRecord
 from heldin.rules import NAMED, Level, NthRise, Rule, Smoothed, as_rule, with_patience
 from heldin.rules import replay as replayed

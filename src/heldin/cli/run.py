@@ -48,8 +48,8 @@ def command(
 
     --folds 5 alone makes a run for each of the five folds.
     """
-    from heldin.lab.engine import ENGINES, run_all
-    from heldin.lab.progress import Progress, counted
+    from heldin.lab.engine import ENGINES, Progress, run_all
+    from heldin.lab.engine import format_run_count as counted
 
     require_choice("--engine", engine, ENGINES)
     require_integer("--jobs", jobs, at_least=1, remedy="As many as there are cores is best.")
@@ -111,7 +111,7 @@ def _seeds(text: str) -> list[int]:
 
 def _refuse_what_cannot_be(specs: Sequence[RunSpec], store: Path, data: Path | None) -> None:
     """Look at the data, the models and the store before anything is begun."""
-    from heldin.lab.checking import require_runnable
+    from heldin.lab.engine import require_runnable
 
     require_runnable(specs, data)
     require_store(store, specs)

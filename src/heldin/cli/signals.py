@@ -9,7 +9,8 @@ import typer
 
 from heldin.cli.options import AsJson
 from heldin.cli.output import show, show_json, show_rows
-from heldin.lab.labels import DEFAULT_SIGNALS, parsed
+from heldin.lab.spec import DEFAULT_SIGNALS
+from heldin.lab.spec import parse_signal as parsed
 from heldin.signals.registry import list_signals
 
 EXAMPLE = "Examples:\n\nheldin signals\n\nheldin signals gradient_disparity"

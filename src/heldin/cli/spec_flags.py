@@ -10,7 +10,8 @@ from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
-from heldin.lab.spec import INITS, LOSSES, MODELS, OPTIMIZERS, RunSpec
+from heldin.lab.registry import INITS, LOSSES, MODELS, OPTIMIZERS
+from heldin.lab.spec import RunSpec
 
 FIELDS = tuple(field.name for field in fields(RunSpec))
 FILTERS = tuple(name for name in FIELDS if name not in ("fold", "folds", "signals"))

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from heldin.errors import ArgumentError, near_match
 from heldin.lab.curves import curve_of, has, mean
 from heldin.lab.grouping import Group
-from heldin.lab.labels import parsed
 from heldin.lab.selection import Outcome, Protocol, compare
+from heldin.lab.spec import parse_signal as parsed
 from heldin.lab.ways import Kind, Way, rule_name, waits_since_best, ways_for
 from heldin.rules import ConsecutiveRises, NthRise
 from heldin.rules.rises import ordinal

@@ -19,11 +19,11 @@ from typing import Any
 
 from heldin import needs
 from heldin.errors import ArgumentError, require_integer
-from heldin.lab.labels import parsed
-from heldin.lab.measurements import NUM_BATCHES
 from heldin.lab.selection import Outcome
 from heldin.lab.spec import RunSpec
+from heldin.lab.spec import parse_signal as parsed
 from heldin.lab.ways import OF_FOLDS, ORACLES, Kind, Way
+from heldin.measuring import NUM_BATCHES
 
 
 @dataclass(frozen=True)

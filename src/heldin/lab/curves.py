@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from heldin.errors import ArgumentError, near_match
-from heldin.lab.labels import parsed
+from heldin.lab.spec import parse_signal as parsed
 from heldin.lab.store import RunRecord
 from heldin.types import Direction
 

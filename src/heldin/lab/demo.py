@@ -15,9 +15,8 @@ from typing import Any
 from heldin.lab.comparing import comparison
 from heldin.lab.conclusion import conclude
 from heldin.lab.costs import unit_seconds
-from heldin.lab.engine import run_all
+from heldin.lab.engine import Progress, run_all
 from heldin.lab.grouping import Group, groups
-from heldin.lab.progress import Progress
 from heldin.lab.report import write_report
 from heldin.lab.spec import RunSpec
 from heldin.lab.store import Store

@@ -1,27 +1,40 @@
 """Many specs -> their records, on this machine or on a cluster, through joblib.
 
-A worker gets a spec and the store's folder and nothing else; records are the same whoever computes them. A worker that
-dies takes down no more than its running epoch: what is missing is handed out again. A worker on this machine whose
-parent was killed ends after its running epoch. On a cluster the store's folder should be one that all machines see.
+A worker gets a spec and the store's folder and nothing else; records do not depend on who computes them. If a worker
+dies, at most its running epoch is lost: missing runs are started again. A worker on this machine whose parent was
+killed exits after its running epoch (on Windows: after its running run). On a cluster all machines should see the
+store's folder.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from heldin.errors import ArgumentError, HeldinError, MissingExtraError, StoreError, require_choice, require_integer
-from heldin.lab.progress import Progress
+import torch
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bars
+
+from heldin.errors import ArgumentError, HeldinError, MissingExtraError, require_choice, require_integer
+from heldin.lab.data import load
+from heldin.lab.registry import build_model
+from heldin.lab.run import prepare, run
 from heldin.lab.spec import RunSpec
-from heldin.lab.store import RunRecord, Store
-from heldin.lab.training import run
+from heldin.lab.store import RunLockedError, RunRecord, Store
 
 ENGINES = ("processes", "ray", "dask")
 ATTEMPTS = 5
+REFRESH_SECONDS = 0.5
+MAX_BARS = 8  # of single runs at a time
+
+DATA_FIELDS = ("num_samples", "batch_size", "folds", "signals", "augment")
+MODEL_FIELDS = ("model", "scale")
 
 
 def run_all(
@@ -37,33 +50,33 @@ def run_all(
     """Run what is not done yet, and return the records of all, in the order of `specs`.
 
     Args:
-        specs: what to run; a spec that stands twice is run once.
+        specs: what to run; a spec that is given twice is run once.
         store: where the records go.
-        jobs: how many runs at a time, each on one thread.
+        jobs: the number of runs at a time, each on one thread.
         engine: `"processes"` on this machine, or `"ray"` or `"dask"`.
         address: of the cluster; None starts one on this machine.
-        data_root: where the datasets are.
-        progress: shows how far it is.
+        data_root: the folder of the datasets.
+        progress: shows the progress of the runs.
 
     Raises:
         HeldinError: some runs failed; all others are done and recorded.
     """
     require_choice("engine", engine, ENGINES)
-    require_integer("jobs", jobs, at_least=1, remedy="As many as there are cores is best.")
+    require_integer("jobs", jobs, at_least=1, remedy="The number of cores is a good choice.")
     if not specs:
         raise ArgumentError("At least one spec should be given. Found none.")
     unique = list(dict.fromkeys(specs))
     failures: dict[str, str] = {}
-    with _backend(engine, address, jobs), (progress or Progress(quiet=True)).over(unique, store):
+    with _backend(engine, address, jobs), (progress or Progress(quiet=True)).track(unique, store):
         for attempt in range(ATTEMPTS):
             missing = [spec for spec in unique if not store.folder(spec).done and spec.id not in failures]
             if not missing:
                 break
             try:
                 parent = os.getpid() if engine == "processes" else None
-                failures.update(_handed_out(missing, store, jobs, data_root, parent))
+                failures.update(_run_in_workers(missing, store, jobs, data_root, parent))
             except Exception as error:
-                if attempt + 1 == ATTEMPTS or not _is_a_dead_worker(error):
+                if attempt + 1 == ATTEMPTS or not _is_dead_worker(error):
                     raise
     if failures:
         listed = "\n".join(f"  {spec_id}: {problem}" for spec_id, problem in failures.items())
@@ -72,10 +85,101 @@ def run_all(
     return [record for spec in specs if (record := records[spec]) is not None]
 
 
-def _handed_out(
+def require_runnable(specs: Sequence[RunSpec], data_root: Path | str | None = None) -> None:
+    """Refuse specs whose data is too small for them, or does not fit their model, before any run is started.
+
+    Missing datasets are downloaded here, once.
+    """
+    for dataset in dict.fromkeys(spec.dataset for spec in specs):
+        arrays = load(dataset, data_root)
+        of_dataset = [spec for spec in specs if spec.dataset == dataset]
+        for spec in _one_for_each(of_dataset, DATA_FIELDS):
+            prepare(spec, arrays)
+        for spec in _one_for_each(of_dataset, MODEL_FIELDS):
+            with torch.device("meta"):  # no memory, no random numbers
+                build_model(spec.model, tuple(arrays.x_train.shape[1:]), arrays.num_classes, scale=spec.scale)
+
+
+def _one_for_each(specs: Sequence[RunSpec], fields: Sequence[str]) -> list[RunSpec]:
+    """One spec for each combination of these fields."""
+    return list({tuple(getattr(spec, field) for field in fields): spec for spec in specs}.values())
+
+
+class Progress:
+    """Shows the progress of runs: bars on a terminal, plain lines elsewhere.
+
+    It reads the store only, so it does not matter who computes.
+
+    Args:
+        quiet: show nothing.
+        console: where to show it; the standard error by default.
+    """
+
+    def __init__(self, *, quiet: bool = False, console: Console | None = None) -> None:
+        self.quiet = quiet
+        self.console = console or Console(stderr=True)
+
+    @contextmanager
+    def track(self, specs: Sequence[RunSpec], store: Store) -> Iterator[None]:
+        """Show the progress of these runs until the block ends."""
+        if self.quiet:
+            yield
+            return
+        ended = threading.Event()
+        show = self._bars if self.console.is_terminal else self._lines
+        thread = threading.Thread(target=show, args=(list(specs), store, ended), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+    def _lines(self, specs: list[RunSpec], store: Store, ended: threading.Event) -> None:
+        done = {spec.id for spec in specs if store.folder(spec).done}
+        self.console.print(f"{format_run_count(len(specs))}, {len(done)} of them done", highlight=False)
+        last = False
+        while not last:
+            last = ended.wait(REFRESH_SECONDS)
+            for spec in specs:
+                if spec.id not in done and store.folder(spec).done:
+                    done.add(spec.id)
+                    text = f"[{len(done)}/{len(specs)}] {spec.id} {spec.title}"
+                    self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def _bars(self, specs: list[RunSpec], store: Store, ended: threading.Event) -> None:
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with Bars(*columns, console=self.console, transient=False) as bars:
+            whole = bars.add_task("all epochs", total=sum(spec.epochs for spec in specs))
+            tasks: dict[str, TaskID] = {}
+            last = False
+            while not last:
+                last = ended.wait(REFRESH_SECONDS)
+                trained = 0
+                for spec in specs:
+                    folder = store.folder(spec)
+                    epochs = spec.epochs if folder.done else folder.num_epochs
+                    trained += epochs
+                    running = 0 < epochs < spec.epochs
+                    if running and spec.id not in tasks and len(tasks) < MAX_BARS:
+                        title = f"[dim]{spec.id[:6]}[/] {escape(spec.title[:40])}"
+                        tasks[spec.id] = bars.add_task(title, total=spec.epochs)
+                    if spec.id in tasks:
+                        bars.update(tasks[spec.id], completed=epochs)
+                        if not running:
+                            bars.remove_task(tasks.pop(spec.id))
+                bars.update(whole, completed=trained)
+
+
+def format_run_count(num: int) -> str:
+    """1 run, 2 runs."""
+    return "1 run" if num == 1 else f"{num} runs"
+
+
+def _run_in_workers(
     specs: list[RunSpec], store: Store, jobs: int, data_root: Path | str | None, parent: int | None
 ) -> dict[str, str]:
-    """Run these; run id -> problem, for those that failed."""
+    """Run these; return run id -> problem for those that failed."""
     from joblib import Parallel, delayed
 
     root = str(store.root.resolve())
@@ -86,28 +190,29 @@ def _handed_out(
 
 
 def _worker(spec: RunSpec, root: str, data_root: Path | str | None, parent: int | None = None) -> str | None:
-    """One run, in a process of its own; what went wrong, or None."""
-    _end_without(parent)
+    """Run one spec in a worker process; return what went wrong, or None."""
+    _exit_if_orphaned(parent)
     try:
-        run(spec, Store(root), data_root=data_root, on_epoch=lambda line: _end_without(parent))
-    except StoreError as error:
-        return None if "another process" in str(error) else str(error)  # that one records it
+        run(spec, Store(root), data_root=data_root, on_epoch=lambda line: _exit_if_orphaned(parent))
+    except RunLockedError:
+        return None  # the process that holds the lock records it
     except HeldinError as error:
         return str(error)
     return None
 
 
-def _end_without(parent: int | None) -> None:
-    """End this process if it is a worker whose parent, by its id, is gone; each epoch is on disk when this is asked.
+def _exit_if_orphaned(parent: int | None) -> None:
+    """Exit if this is a worker whose parent process is gone; each epoch is on disk when this is called.
 
-    The workers of joblib are children of the process that hands out the work, and get another parent when it dies.
+    The workers of joblib are children of the process that starts the runs. On Linux and macOS a child gets another
+    parent when its own dies; on Windows it does not, and joblib ends the worker after its run.
     """
     if parent is not None and parent not in (os.getpid(), os.getppid()):
-        os._exit(0)  # at once: there is nobody to report to
+        os._exit(0)  # immediately: there is nobody to report to
 
 
-def _is_a_dead_worker(error: Exception) -> bool:
-    """Whether a worker was killed, as far as each engine tells."""
+def _is_dead_worker(error: Exception) -> bool:
+    """Whether the error says that a worker was killed; Ray and Dask may not be installed, so by name."""
     names = {kind.__name__ for kind in type(error).__mro__}
     dead = {"TerminatedWorkerError", "RayActorError", "ActorDiedError", "WorkerCrashedError", "KilledWorker"}
     return isinstance(error, BrokenProcessPool) or bool(names & dead)
@@ -115,7 +220,7 @@ def _is_a_dead_worker(error: Exception) -> bool:
 
 @contextmanager
 def _backend(engine: str, address: str | None, jobs: int) -> Iterator[None]:
-    """The engine that joblib hands work to, for a while."""
+    """The joblib backend of an engine."""
     from joblib import parallel_config
 
     if engine == "processes":
@@ -133,7 +238,7 @@ def _ray(address: str | None, jobs: int) -> Iterator[None]:
         from ray.util.joblib import register_ray
     except ImportError as error:
         raise MissingExtraError('The engine "ray" needs Ray. Install it: pip install "heldin[cluster]".') from error
-    options: dict[str, Any] = {"address": address} if address else {"num_cpus": jobs, "include_dashboard": False}
+    options: dict[str, object] = {"address": address} if address else {"num_cpus": jobs, "include_dashboard": False}
     ours = not ray.is_initialized()
     if ours:
         ray.init(log_to_driver=False, logging_level="ERROR", **options)

@@ -1,27 +1,28 @@
 """The signals of a run, read after each epoch.
 
-Batches are drawn from the run's training data, by the spec's seed and the epoch: new ones every epoch, and the same ones
-every time for signals marked `@fixed`.
+Batches are drawn from the run's training data, by the spec's seed and the epoch: new ones every epoch, and the same
+ones every time for signals marked `@fixed`.
 """
 
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from heldin.errors import HeldinWarning
-from heldin.lab.data import augment
-from heldin.lab.labels import parsed
-from heldin.lab.preparing import Samples, Split
-from heldin.lab.spec import RunSpec
+from heldin.lab.data import Samples, augment
+from heldin.lab.spec import RunSpec, parse_signal
 from heldin.measuring import NUM_BATCHES, NUM_POOLED, SignalReader
 from heldin.probing.batches import Batch
 from heldin.probing.isolation import derive_seed
 from heldin.signals import Memory, Signal
+
+if TYPE_CHECKING:
+    from heldin.lab.run import Split
 
 NUM_SINGLE = 20  # batches for signals on batches of one sample, as in the paper
 
@@ -33,7 +34,7 @@ class Measurements:
         self.spec = spec
         signals: dict[tuple[bool, int], dict[str, Signal[Any]]] = {}  # by batches: fixed or not, how many
         for label in spec.signals:
-            signal, fixed, num_batches = parsed(label)
+            signal, fixed, num_batches = parse_signal(label)
             which = fixed, num_batches or (NUM_SINGLE if spec.batch_size == 1 else NUM_BATCHES)
             signals.setdefault(which, {})[label] = signal
         self.readers = {

@@ -1,19 +1,20 @@
-"""RunSpec: one training run, said completely.
+"""RunSpec: the complete description of one training run.
 
-A spec is frozen, and its canonical JSON is its identity: the hash is the run's id. Nothing that does not change the
-result is inside, no path, no device, no number of workers; everything random follows from `seed`.
+A spec is frozen. Its canonical JSON is its identity: the hash of it is the run's id. It holds nothing that does not
+change the result (no path, no device, no number of workers), and everything random follows from `seed`.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -21,14 +22,53 @@ else:
     import tomli as tomllib
 
 from heldin.errors import ArgumentError, near_match, require_choice, require_integer, require_number
-from heldin.lab.labels import DEFAULT_SIGNALS, parsed
+from heldin.lab.registry import INITS, LOSSES, MODELS, OPTIMIZERS, USER_MODEL
+from heldin.signals import Signal, from_label
 
-MODELS = (
-    "fully_connected", "alexnet", "vgg11", "vgg13", "vgg16", "vgg19", "resnet18", "resnet34", "mrnet",
-)  # fmt: skip
-INITS = ("default", "he_normal", "xavier_uniform")
-OPTIMIZERS = ("sgd", "momentum", "adagrad", "adadelta", "rmsprop", "adam", "adamw")
-LOSSES = ("cross_entropy", "mse")
+DEFAULT_SIGNALS = (
+    "gradient_disparity",
+    "gradient_disparity[rescale=std_detached]",
+    "gradient_disparity[rescale=none]",
+    "gradient_disparity@fixed",
+    "gradient_disparity[rescale=std_detached]@fixed",
+    "gradient_disparity[rescale=none]@fixed",
+    "gradient_variance",
+    "inner_product",
+    "sign",
+    "cosine",
+    "gradient_confusion",
+    "noise_scale",
+    "label_wave",
+    "gwa",
+)
+"""All signals that follow from batch gradients and from the training pass itself."""
+
+_SIGNAL = re.compile(r"(?P<label>[^@]+?)(?P<fixed>@fixed)?(@s=(?P<s>[1-9]\d*))?")
+
+
+class SignalRequest(NamedTuple):
+    """A signal of a spec: the signal, whether it is measured on fixed batches, and the number of batches if not 5."""
+
+    signal: Signal[Any]
+    fixed: bool = False
+    num_batches: int | None = None
+
+
+def parse_signal(label: str) -> SignalRequest:
+    """Parse a label of a spec.
+
+    `"cosine"` is measured on 5 new batches each epoch, `"cosine@fixed"` on the same 5 every time, `"cosine@s=20"` on
+    20 batches, and `"cosine@fixed@s=20"` on the same 20.
+    """
+    match = _SIGNAL.fullmatch(label) if isinstance(label, str) else None
+    if match is None:
+        raise ArgumentError(
+            f"A signal should be a label such as 'cosine', 'cosine@fixed' or 'cosine@s=20'. Found {label!r}."
+        )
+    num_batches = None if match["s"] is None else int(match["s"])
+    if num_batches == 1:
+        raise ArgumentError(f"At least 2 batches are needed to compare gradients. Found {label!r}.")
+    return SignalRequest(from_label(match["label"]), match["fixed"] is not None, num_batches)
 
 
 @dataclass(frozen=True)
@@ -37,24 +77,25 @@ class RunSpec:
 
     Args:
         dataset: a name (`heldin data list`), or `npz:NAME` for NAME.npz in the data folder.
-        num_samples: train on a random subset of so many samples; None takes all.
+        num_samples: train on a random subset of this many samples; None takes all.
         label_noise: for this fraction of the samples the label is drawn uniformly from all classes.
         augment: random crops with padding 4 and horizontal flips.
-        model: the architecture.
+        model: the architecture, or `package.module:function` for your own: it gets the shape of a sample, the number
+            of classes and the scale, and returns a module.
         scale: the factor by which all widths are multiplied; 1 is the original.
-        init: the initial weights: torch's own, `"he_normal"` or `"xavier_uniform"`.
+        init: the initial weights: those of torch, `"he_normal"` or `"xavier_uniform"`.
         optimizer: `"momentum"` is SGD with momentum 0.9.
         learning_rate: its learning rate.
         weight_decay: its weight decay.
         loss: `"cross_entropy"`, or `"mse"` against one-hot targets.
-        batch_size: of training and of probing.
-        epochs: the horizon: training never stops before, but see `until_loss`.
-        until_loss: the horizon is also reached once the mean training loss of an epoch is below this; None: never.
+        batch_size: of training and of measuring.
+        epochs: the horizon. Training never stops before it, except by `until_loss`.
+        until_loss: training also ends once the mean training loss of an epoch is below this; None: never.
         fold: train without fold number `fold` (from 0) of `folds`, and validate on it; None trains on all.
-        folds: into how many folds the training data is cut.
-        seed: of everything random: subset, noise, folds, initial weights, order, augmentation, probes.
-        signals: what to measure after every epoch, by label; `@fixed` measures on the same batches every time, `@s=20`
-            on 20 batches in place of 5.
+        folds: the number of folds that the training data is split into.
+        seed: of everything random: subset, noise, folds, initial weights, order, augmentation, batches of signals.
+        signals: the signals to measure after every epoch, by label; `@fixed` measures on the same batches every time,
+            `@s=20` on 20 batches instead of 5.
 
     Example:
         >>> from heldin.lab.spec import RunSpec
@@ -89,14 +130,14 @@ class RunSpec:
                 f"Write [{self.signals!r}]."
             )
         object.__setattr__(self, "signals", tuple(self.signals))
-        for name in ("label_noise", "scale", "learning_rate", "weight_decay"):  # 1 and 1.0 are one spec
+        for name in ("label_noise", "scale", "learning_rate", "weight_decay"):  # 1 and 1.0 are the same spec
             value = getattr(self, name)
             if isinstance(value, int) and not isinstance(value, bool):
                 object.__setattr__(self, name, float(value))
         self._check_data()
         self._check_training()
-        for signal in self.signals:
-            parsed(signal)
+        for label in self.signals:
+            parse_signal(label)
         if len({*self.signals}) < len(self.signals):
             raise ArgumentError(f"Each signal should be given once. Found {list(self.signals)}.")
 
@@ -105,22 +146,15 @@ class RunSpec:
             raise ArgumentError(f"Parameter `dataset` should be a name. Found `dataset = {self.dataset!r}`.")
         if self.dataset.startswith("npz:") and ("/" in self.dataset or "\\" in self.dataset):
             raise ArgumentError(
-                f"Parameter `dataset` should hold no path. Found `dataset = {self.dataset!r}`. "
-                "Name the file alone, npz:NAME, and its folder with --data or HELDIN_DATA."
+                f"Parameter `dataset` should not contain a path. Found `dataset = {self.dataset!r}`. "
+                "Give the name of the file only, npz:NAME, and its folder with --data or HELDIN_DATA."
             )
+        require_number("label_noise", self.label_noise, at_least=0.0, remedy="0.5 makes half of the labels random.")
+        _require_at_most("label_noise", self.label_noise, 1)
+        require_integer("batch_size", self.batch_size, at_least=1, remedy="128 is what the paper uses.")
         if self.num_samples is not None:
             require_integer("num_samples", self.num_samples, at_least=2, remedy="None takes all samples.")
-        require_number("label_noise", self.label_noise, at_least=0.0, remedy="0.5 makes half of the labels random.")
-        if self.label_noise > 1.0:
-            raise ArgumentError(
-                f"Parameter `label_noise` should be at most 1. Found `label_noise = {self.label_noise}`."
-            )
-        require_integer("batch_size", self.batch_size, at_least=1, remedy="128 is what the paper uses.")
-        if self.num_samples is not None and self.batch_size > self.num_samples:
-            raise ArgumentError(
-                f"Parameter `batch_size` should be at most `num_samples`. Found `batch_size = {self.batch_size}` and "
-                f"`num_samples = {self.num_samples}`."
-            )
+            _require_at_most("batch_size", self.batch_size, self.num_samples, bound_name="num_samples")
         if (self.fold is None) != (self.folds is None):
             raise ArgumentError(
                 f"Give both `fold` and `folds`, or neither. Found `fold = {self.fold}`, `folds = {self.folds}`."
@@ -130,14 +164,12 @@ class RunSpec:
             require_integer("fold", self.fold, at_least=0, remedy="Folds count from 0.")
             if self.fold >= self.folds:
                 raise ArgumentError(f"Folds count from 0. Found `fold = {self.fold}` of `folds = {self.folds}`.")
-            if self.num_samples is not None and self.folds > self.num_samples:
-                raise ArgumentError(
-                    f"Parameter `folds` should be at most `num_samples`. Found `folds = {self.folds}` and "
-                    f"`num_samples = {self.num_samples}`."
-                )
+            if self.num_samples is not None:
+                _require_at_most("folds", self.folds, self.num_samples, bound_name="num_samples")
 
     def _check_training(self) -> None:
-        require_choice("model", self.model, MODELS)
+        if not (isinstance(self.model, str) and USER_MODEL.fullmatch(self.model)):
+            require_choice("model", self.model, MODELS)
         require_choice("init", self.init, INITS)
         require_choice("optimizer", self.optimizer, OPTIMIZERS)
         require_choice("loss", self.loss, LOSSES)
@@ -155,11 +187,12 @@ class RunSpec:
 
     def as_dict(self) -> dict[str, Any]:
         """The spec as plain JSON values."""
-        return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {**values, "signals": list(self.signals)}
 
     @cached_property
     def canonical(self) -> str:
-        """The one way to write this spec as JSON."""
+        """The canonical JSON of this spec."""
         return json.dumps(self.as_dict(), sort_keys=True, separators=(",", ":"), allow_nan=False)
 
     @cached_property
@@ -169,7 +202,7 @@ class RunSpec:
 
     @property
     def title(self) -> str:
-        """The spec in a few words: what differs from the defaults."""
+        """A short title: dataset, model, and what differs from the defaults."""
         default = RunSpec()
         differing = [
             f"{field.name}={getattr(self, field.name)}"
@@ -180,12 +213,12 @@ class RunSpec:
         return " ".join([self.dataset, self.model, *differing])
 
     def with_(self, **changes: Any) -> RunSpec:
-        """The same spec but for `changes`."""
+        """A copy of this spec with `changes`."""
         return replace(self, **changes)
 
 
 def spec_from(values: Mapping[str, Any]) -> RunSpec:
-    """The spec with these values; unknown names are refused, with the near match."""
+    """Build the spec with these values; unknown names are refused, with the nearest known one."""
     known = [field.name for field in fields(RunSpec)]
     for name in values:
         if name not in known:
@@ -193,29 +226,32 @@ def spec_from(values: Mapping[str, Any]) -> RunSpec:
     return RunSpec(**values)
 
 
-def specs_from_toml(path: Path, **changes: Any) -> list[RunSpec]:
-    """The specs in a TOML file: one, or one for each `[[run]]` on top of what stands above them; changed by `changes`.
+def specs_from_toml(path: Path, **changes: object) -> list[RunSpec]:
+    """Read the specs of a TOML file, with `changes` applied.
 
-    `folds` without `fold` stands for all the folds.
+    The file holds one spec, or one `[[run]]` for each spec; values above the first `[[run]]` hold for all. `folds`
+    without `fold` stands for one run per fold.
     """
     try:
-        content = tomllib.loads(path.read_text())
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ArgumentError(f"{path} should be a TOML file with the fields of a spec. {error}") from error
     runs = content.pop("run", [{}])
     if not isinstance(runs, list) or not all(isinstance(run, dict) for run in runs):
         raise ArgumentError(f"{path} should list its runs as [[run]], with two brackets. Found `run = {runs!r}`.")
-    found: list[RunSpec] = []
+    specs: list[RunSpec] = []
     for run in runs:
         values = {**content, **run, **changes}
         folds = values.get("folds")
         if isinstance(folds, int) and "fold" not in values:
-            spec_from({**values, "fold": 0})  # refuses a number of folds that cannot be
-            found += [spec_from({**values, "fold": fold}) for fold in range(folds)]
+            spec_from({**values, "fold": 0})  # refuses an impossible number of folds
+            specs += [spec_from({**values, "fold": fold}) for fold in range(folds)]
         else:
-            found.append(spec_from(values))
-    return found
+            specs.append(spec_from(values))
+    return specs
 
 
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
+def _require_at_most(name: str, value: float, bound: float, *, bound_name: str | None = None) -> None:
+    if value > bound:
+        limit, other = (bound, "") if bound_name is None else (f"`{bound_name}`", f" and `{bound_name} = {bound}`")
+        raise ArgumentError(f"Parameter `{name}` should be at most {limit}. Found `{name} = {value}`{other}.")

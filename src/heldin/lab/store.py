@@ -1,13 +1,12 @@
 """Records on disk, readable with a text editor: runs/<id>/{spec.json, epochs.jsonl, timings.jsonl, done.json}.
 
-`epochs.jsonl` is a function of the spec alone: one line an epoch, byte for byte the same whenever and wherever it is
-run. What varies (seconds, versions, the machine) stands in `timings.jsonl`. Files are appended to or replaced at once,
-never edited; what a crash left half-written is recognised and dropped. One process works on a run at a time.
+`epochs.jsonl` is a function of the spec alone: one line per epoch, the same bytes whenever and wherever it is run. What
+varies (seconds, versions, the machine) is in `timings.jsonl`. Files are appended to or replaced atomically, never
+edited; what a crash left incomplete is recognised and dropped. One process at a time works on a run.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import math
 import os
@@ -15,24 +14,31 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
+from filelock import FileLock, Timeout
 
 from heldin.errors import DamagedRunError, StoreError
-from heldin.lab.disk import replace, told
 from heldin.lab.spec import RunSpec, spec_from
 
 VERSION = 1
 NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}  # JSON has no numbers for these
 
+JsonObject: TypeAlias = dict[str, Any]
+"""One line of a record, or one checkpoint: the keys depend on the spec."""
+
+
+class RunLockedError(StoreError):
+    """A run that another process is working on."""
+
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What is known of one run: its spec, and a dict for each epoch that was trained."""
+    """The record of one run: its spec, and a dict for each epoch that was trained."""
 
     spec: RunSpec
-    epochs: tuple[dict[str, Any], ...]
+    epochs: tuple[JsonObject, ...]
     done: bool
 
     @property
@@ -61,9 +67,9 @@ class Store:
         return RunFolder(self.root / "runs" / spec.id, spec)
 
     def record(self, spec: RunSpec) -> RunRecord | None:
-        """What is known of one run; None where it was never begun."""
+        """The record of one run; None if it was never started."""
         path = self.folder(spec).path / "spec.json"
-        return _opened(path).record() if path.exists() else None
+        return _open_run(path).record() if path.exists() else None
 
     def records(
         self,
@@ -71,14 +77,14 @@ class Store:
         *,
         damaged: Callable[[DamagedRunError], object] | None = None,
     ) -> list[RunRecord]:
-        """All runs whose spec `keep` lets pass, in the order of their ids.
+        """All runs whose spec satisfies `keep`, in the order of their ids.
 
-        A run that cannot be read is an error; where there is someone to be told, `damaged`, it is left out.
+        A run that cannot be read raises a `DamagedRunError`, or is left out and passed to `damaged`.
         """
         found = []
         for path in sorted((self.root / "runs").glob("*/spec.json")):
             try:
-                folder = _opened(path)
+                folder = _open_run(path)
                 if keep is None or keep(folder.spec):
                     found.append(folder.record())
             except DamagedRunError as error:
@@ -97,120 +103,189 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Work on this run alone; refused where another process does."""
-        with told(self.path):
+        """Hold the lock of this run; a process that is killed releases it.
+
+        Raises:
+            RunLockedError: If another process holds it.
+        """
+        with explain_os_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
-            lock = (self.path / "lock").open("a")
-        with lock:
+            lock = FileLock(self.path / "lock")
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise StoreError(
+                lock.acquire(blocking=False)
+            except Timeout as error:
+                raise RunLockedError(
                     f"Run {self.spec.id} is being worked on by another process. Wait for it, or stop it."
                 ) from error
+        try:
             yield
+        finally:
+            lock.release()
 
     def require_whole(self) -> None:
         """Refuse a spec that cannot be read, or that a newer version wrote."""
         if (self.path / "spec.json").exists():
-            _opened(self.path / "spec.json")
+            _open_run(self.path / "spec.json")
 
     def begin(self) -> None:
-        """Write the spec down, once."""
+        """Write the spec, unless it is there."""
         self.require_whole()
         if not (target := self.path / "spec.json").exists():
-            text = json.dumps({"version": VERSION, "id": self.spec.id, "spec": self.spec.as_dict()}, indent=1)
-            replace(target, lambda file: file.write_text(text + "\n"))
+            content = {"version": VERSION, "id": self.spec.id, "spec": self.spec.as_dict()}
+            write_atomically(target, json.dumps(content, indent=1) + "\n")
 
-    def append(self, name: str, line: Mapping[str, Any]) -> None:
+    def append(self, name: str, line: Mapping[str, object]) -> None:
         """Add a line to `epochs.jsonl` or `timings.jsonl`."""
-        text = json.dumps(written(line), separators=(",", ":"), allow_nan=False)
-        with told(self.path), (self.path / name).open("a") as file:
-            file.write(text + "\n")
+        text = json.dumps(encode_json(line), separators=(",", ":"), allow_nan=False)
+        with explain_os_errors(self.path), (self.path / name).open("ab") as file:
+            file.write(f"{text}\n".encode())
             file.flush()
             os.fsync(file.fileno())
 
-    def lines(self, name: str = "epochs.jsonl") -> list[dict[str, Any]]:
-        """The whole lines of a file; a last one that was cut off is left out."""
+    def lines(self, name: str = "epochs.jsonl") -> list[JsonObject]:
+        """The complete lines of a file; a last line that was cut off is left out."""
         path = self.path / name
         if not path.exists():
             return []
         try:
-            whole = path.read_text().split("\n")[:-1]
-            return [understood(dict(json.loads(line))) for line in whole if line]
+            return [decode_json(dict(json.loads(line))) for line in _complete_lines(path) if line]
         except (OSError, ValueError, TypeError) as error:
             raise DamagedRunError(
-                f"{path} should hold one JSON object a line. Found one that is none ({error}): the file was changed by "
+                f"{path} should hold one JSON object per line. Found another line ({error}): the file was changed by "
                 f"hand, or the disk is damaged. Remove {self.path} to run it again."
             ) from error
 
-    def cut(self, name: str, num_lines: int) -> None:
-        """Keep the first lines of a file: what a crash left beyond the last checkpoint is computed again."""
+    def truncate(self, name: str, num_lines: int) -> None:
+        """Keep the first lines of a file: what a crash left after the last checkpoint is computed again."""
         path = self.path / name
         if path.exists():
-            whole = path.read_text().split("\n")[:-1]
-            text = "".join(line + "\n" for line in whole[:num_lines])
-            if text != path.read_text():
-                replace(path, lambda file: file.write_text(text))
+            text = "".join(f"{line}\n" for line in _complete_lines(path)[:num_lines])
+            if text.encode() != path.read_bytes():
+                write_atomically(path, text)
 
-    def save(self, checkpoint: Mapping[str, Any]) -> None:
+    def save(self, checkpoint: Mapping[str, object]) -> None:
         """Replace the checkpoint."""
-        replace(self.path / "checkpoint.pt", lambda file: torch.save(dict(checkpoint), file))
+        path = self.path / "checkpoint.pt"
+        try:
+            write_atomically(path, lambda file: torch.save(dict(checkpoint), file))
+        except RuntimeError as error:  # what torch.save raises where the disk is full
+            raise StoreError(
+                f"{path} cannot be written: {error}. Make room, and run the same command again."
+            ) from error
 
-    def checkpoint(self) -> dict[str, Any] | None:
-        """The checkpoint; None where there is none, or none that can be read."""
+    def checkpoint(self) -> JsonObject | None:
+        """The checkpoint; None if there is none, or none that can be read."""
         path = self.path / "checkpoint.pt"
         if not path.exists():
             return None
         try:
-            found: dict[str, Any] = torch.load(path, weights_only=True)
-        except Exception:  # cut off by a machine that went down: the run starts again
+            found: JsonObject = torch.load(path, weights_only=True)
+        except Exception:  # incomplete after a power failure: the run starts again
             return None
         return found
 
-    def finish(self, summary: Mapping[str, Any]) -> None:
-        """Mark the run as done, and let its checkpoint go."""
-        text = json.dumps({"version": VERSION, **written(summary)}, indent=1, allow_nan=False)
-        replace(self.path / "done.json", lambda file: file.write_text(text + "\n"))
+    def finish(self, summary: Mapping[str, object]) -> None:
+        """Mark the run as done, and remove its checkpoint."""
+        text = json.dumps({"version": VERSION, **encode_json(summary)}, indent=1, allow_nan=False)
+        write_atomically(self.path / "done.json", text + "\n")
         (self.path / "checkpoint.pt").unlink(missing_ok=True)
 
     @property
     def done(self) -> bool:
-        """Whether the run reached its horizon, and its records are all there."""
+        """Whether the run reached its horizon, with all its records present."""
         path = self.path / "done.json"
         if not path.exists():
             return False
         try:
-            wanted = json.loads(path.read_text())["epochs"]
+            expected = json.loads(path.read_text(encoding="utf-8"))["epochs"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise DamagedRunError(
                 f"{path} should count the epochs. Found it damaged ({error}). Remove {self.path} to run it again."
             ) from error
         found, records = self.num_epochs, self.path / "epochs.jsonl"
-        if found != wanted:
+        if found != expected:
             raise DamagedRunError(
-                f"Run {self.spec.id} was trained for {wanted} epochs, but {records} holds {found}: it was changed by "
+                f"Run {self.spec.id} was trained for {expected} epochs, but {records} holds {found}: it was changed by "
                 f"hand, or lost. Put it back, or remove {self.path} to run it again."
             )
         return True
 
     @property
     def num_epochs(self) -> int:
-        """How many epochs are recorded, counted without reading them."""
+        """The number of recorded epochs, counted without parsing them."""
         try:
             return (self.path / "epochs.jsonl").read_bytes().count(b"\n")
         except FileNotFoundError:
             return 0
 
     def record(self) -> RunRecord:
-        """What is known of the run."""
+        """The record of the run."""
         return RunRecord(self.spec, tuple(self.lines()), self.done)
 
 
-def _opened(path: Path) -> RunFolder:
+def write_atomically(path: Path, content: str | Callable[[Path], object]) -> None:
+    """Write a file completely or not at all: to a temporary file beside `path`, which then replaces it.
+
+    Args:
+        path: the file.
+        content: its text, or a function that writes it to the path it is given.
+    """
+    temporary = path.with_name(path.name + ".new")
+    with explain_os_errors(path):
+        try:
+            if isinstance(content, str):
+                temporary.write_bytes(content.encode())  # the same line ends on every system
+            else:
+                content(temporary)
+            with temporary.open("rb+") as file:
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def explain_os_errors(path: Path) -> Iterator[None]:
+    """Turn the errors of a full disk or a read-only folder into a `StoreError` that says what to do."""
+    try:
+        yield
+    except StoreError:
+        raise
+    except OSError as error:
+        raise StoreError(
+            f"{path} cannot be written: {error.strerror or error}. What was recorded before is safe. "
+            "Make room, or choose another folder with --store, and run the same command again."
+        ) from error
+
+
+def encode_json(value: Any) -> Any:
+    """Plain JSON values: numbers that are not finite become their names."""
+    if isinstance(value, Mapping):
+        return {key: encode_json(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [encode_json(part) for part in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+    return value
+
+
+def decode_json(value: Any) -> Any:
+    """The inverse of `encode_json`."""
+    if isinstance(value, dict):
+        return {key: decode_json(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [decode_json(part) for part in value]
+    return NOT_FINITE.get(value, value) if isinstance(value, str) else value
+
+
+def _complete_lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").split("\n")[:-1]
+
+
+def _open_run(path: Path) -> RunFolder:
     """The run whose spec.json this is."""
     try:
-        content = json.loads(path.read_text())
+        content = json.loads(path.read_text(encoding="utf-8"))
         newer = content["version"] > VERSION
         spec = None if newer else spec_from(content["spec"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -226,23 +301,3 @@ def _opened(path: Path) -> RunFolder:
             "hand. Put it back, or move its folder away."
         )
     return RunFolder(path.parent, spec)
-
-
-def written(value: Any) -> Any:
-    """Plain JSON: numbers that are not finite by their names."""
-    if isinstance(value, Mapping):
-        return {key: written(part) for key, part in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [written(part) for part in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
-    return value
-
-
-def understood(value: Any) -> Any:
-    """`written`, backwards."""
-    if isinstance(value, dict):
-        return {key: understood(part) for key, part in value.items()}
-    if isinstance(value, list):
-        return [understood(part) for part in value]
-    return NOT_FINITE.get(value, value) if isinstance(value, str) else value

@@ -9,7 +9,7 @@ from typing import Any
 from heldin.errors import ArgumentError, require_integer
 from heldin.lab.curves import direction_of
 from heldin.lab.grouping import Group
-from heldin.lab.labels import parsed
+from heldin.lab.spec import parse_signal as parsed
 from heldin.rules import ConsecutiveRises, FirstMinimum, NthRise, Patience, Rule
 from heldin.rules.smoothing import Wrapped
 from heldin.types import Direction

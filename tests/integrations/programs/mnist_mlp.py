@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
-from pathlib import Path
 
 import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from heldin.lab.data import mnist5k
+from heldin.lab.data import load
 
 
 def noisy_mnist(num: int = 300) -> TensorDataset:
     """Return real digits, (784,), half of them with a random label."""
-    arrays = mnist5k.read(Path())
+    arrays = load("mnist5k")
     generator = torch.Generator().manual_seed(0)
     chosen = torch.randperm(len(arrays.x_train), generator=generator)[:num]
     x, y = arrays.x_train[chosen].flatten(1), arrays.y_train[chosen].clone()

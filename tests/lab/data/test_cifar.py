@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100, in archives as Python 2 once pickled them."""
+"""CIFAR-10 and CIFAR-100, in archives as Python 2 pickled them."""
 
 import io
 import os
@@ -11,7 +11,8 @@ import torch
 
 from heldin.errors import DataError
 from heldin.lab import data
-from heldin.lab.data.catalogue import DATASETS
+from heldin.lab.data import DATASETS
+from heldin.lab.data.cifar import PickledArray, read_pickle
 
 LAYOUTS = {  # name -> archive, folder, training members, test member, key of the labels, classes
     "cifar10": (
@@ -56,7 +57,7 @@ def as_python2(value):
 
 
 def batches_of(name):
-    """member -> batch, with images and labels that are all different."""
+    """member -> batch, with random images and labels."""
     _, _, train, test, key, num_classes = LAYOUTS[name]
     random = numpy.random.default_rng(0)
     return {
@@ -64,6 +65,7 @@ def batches_of(name):
             "data": random.integers(256, size=(EACH, 3072), dtype=numpy.uint8),
             key: random.integers(num_classes, size=EACH).tolist(),
             "filenames": ["x.png"] * EACH,
+            "coarse_labels": [19] * EACH,
         }
         for member in [*train, test]
     }
@@ -72,7 +74,7 @@ def batches_of(name):
 def write_archive(root, name, contents):
     archive, folder, *_ = LAYOUTS[name]
     with tarfile.open(root / archive, "w:gz") as tar:
-        for member, content in reversed(contents.items()):  # in another order than they are wanted in
+        for member, content in reversed(contents.items()):  # not in the order in which they are read
             entry = tarfile.TarInfo(f"{folder}/{member}")
             entry.size = len(content)
             tar.addfile(entry, io.BytesIO(content))
@@ -103,7 +105,7 @@ def assert_is(arrays, name, batches):
     assert arrays.num_classes == num_classes
 
 
-def test_the_test_writes_what_python_2_wrote(batches):
+def test_these_tests_write_what_python_2_wrote(batches):
     content = as_python2(batches)
     assert b"cnumpy.core.multiarray\n_reconstruct\n" in content
     assert b"_codecs" not in content
@@ -144,7 +146,7 @@ def test_a_malicious_member_is_refused_and_runs_nothing(tmp_path, name, contents
 
     contents[LAYOUTS[name][3]] = pickle.dumps({"data": Malicious()}, protocol=2)
     write_archive(tmp_path, name, contents)
-    with pytest.raises(DataError, match="it asks for .*mkdir"):
+    with pytest.raises(DataError, match="it imports .*mkdir"):
         data.load(name, tmp_path, download=False)
     assert not (tmp_path / "mark").exists()
 
@@ -159,7 +161,7 @@ def test_a_malicious_member_is_refused_and_runs_nothing(tmp_path, name, contents
         lambda batch, key: batch.update({key: ["cat"] * EACH}),
     ],
 )
-def test_a_batch_that_is_none_is_refused(tmp_path, name, batches, contents, change):
+def test_a_wrong_batch_is_refused(tmp_path, name, batches, contents, change):
     test, key = LAYOUTS[name][3:5]
     change(batches[test], key)
     write_archive(tmp_path, name, {**contents, test: as_python2(batches[test])})
@@ -188,7 +190,7 @@ def test_a_missing_member_is_named(tmp_path, name, contents):
 
 
 @pytest.mark.parametrize("share", [0, 0.1, 0.5, 0.99])
-def test_an_archive_cut_off_is_refused(tmp_path, name, contents, share):
+def test_an_incomplete_archive_is_refused(tmp_path, name, contents, share):
     write_archive(tmp_path, name, contents)
     archive = tmp_path / LAYOUTS[name][0]
     archive.write_bytes(archive.read_bytes()[: int(share * archive.stat().st_size)])
@@ -200,8 +202,8 @@ def test_checking_finds_an_archive_that_is_not_official(tmp_path, name, contents
     write_archive(tmp_path, name, contents)
     check = data.check(name, tmp_path)
     assert check.problems == (
-        f"{tmp_path / LAYOUTS[name][0]} is not the official archive: its md5 should be "
-        f"{DATASETS[name].remotes[0].md5}. Remove it and fetch it again.",
+        f"{tmp_path / LAYOUTS[name][0]} is not the official file: its md5 should be "
+        f"{DATASETS[name].format.downloads[0].md5}. Remove it and fetch it again.",
     )
 
 
@@ -212,3 +214,82 @@ def test_real_images_are_read(name, real_file):
     assert arrays.y_train.unique().tolist() == arrays.y_test.unique().tolist() == list(range(arrays.num_classes))
     assert (arrays.x_train.min(), arrays.x_train.max()) == (0, 1)
     assert 0.4 < arrays.x_train.mean() < 0.55
+
+
+@pytest.mark.parametrize("number", range(1, 6))
+def test_all_five_training_batches_are_needed(tmp_path, number):
+    folder = tmp_path / LAYOUTS["cifar10"][1]
+    folder.mkdir()
+    for member, batch in batches_of("cifar10").items():
+        (folder / member).write_bytes(pickle.dumps(batch, protocol=4))
+    (folder / f"data_batch_{number}").unlink()
+    with pytest.raises(DataError, match=f"data_batch_{number}'. Unpack the archive again"):
+        data.load("cifar10", tmp_path, download=False)
+
+
+def test_the_instructions_name_the_archive_the_folder_and_the_npz_file(tmp_path, name):
+    remedy = data.describe(name, tmp_path).remedy
+    assert all(file in remedy for file in (*LAYOUTS[name][:2], f"{name}.npz"))
+
+
+class Malicious:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.system, (f"touch {self.path}",)
+
+
+@pytest.mark.parametrize("protocol", [0, 2, 4])
+def test_a_malicious_pickle_is_refused_and_runs_nothing(tmp_path, protocol):
+    content = pickle.dumps({"data": Malicious(tmp_path / "mark")}, protocol=protocol)
+    with pytest.raises(DataError, match="train should be a pickle of .* it imports .*system"):
+        read_pickle(content, "train")
+    assert not (tmp_path / "mark").exists()
+    pickle.loads(content)
+    assert (tmp_path / "mark").exists()  # a plain unpickler runs it
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"cbuiltins\neval\n(V1\ntR.",
+        b"cnumpy\nload\n(V/etc/hostname\ntR.",
+        b"cnumpy.core.multiarray\nfrombuffer\n(tR.",
+        b"cnumpy\nndarray.tofile\n.",
+        b"\x80\x04\x8c\x05numpy\x8c\x0endarray.tofile\x93.",
+        b"cheldin.lab.data.cifar\nPickledArray\n.",
+    ],
+)
+def test_nothing_but_the_parts_of_an_array_can_be_imported(content):
+    with pytest.raises(DataError, match="it imports"):
+        read_pickle(content, "train")
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("protocol", [3, 4])
+def test_arrays_of_bytes_are_restored(protocol, order):
+    array = numpy.arange(24, dtype=numpy.uint8).reshape(4, 6).copy(order=order)
+    read = read_pickle(pickle.dumps({"data": array, "labels": [1, 2], "name": "x"}, protocol=protocol), "train")
+    assert isinstance(read["data"], PickledArray)
+    assert numpy.array_equal(read["data"].array, array)
+    assert (read["labels"], read["name"]) == ([1, 2], "x")
+
+
+@pytest.mark.parametrize("kind", ["f8", "i4", "O", "V3", "S2", "u1,u1"])
+def test_arrays_of_other_types_are_refused(kind):
+    with pytest.raises(DataError, match="not of bytes"):
+        read_pickle(pickle.dumps(numpy.zeros(3, dtype=kind), protocol=4), "train")
+
+
+def test_an_array_of_the_wrong_length_is_refused():
+    content = pickle.dumps(numpy.zeros(200, dtype=numpy.uint8), protocol=3)
+    shorter = content.replace(bytes(200), bytes(199)).replace(b"C\xc8", b"C\xc7")
+    with pytest.raises(DataError, match="has 199 of them"):
+        read_pickle(shorter, "train")
+
+
+@pytest.mark.parametrize("content", [b"", b"\x80", b"not a pickle", b"(lp0\n", b"\x80\x04N", b"\xff" * 20])
+def test_a_broken_pickle_is_refused(content):
+    with pytest.raises(DataError, match="cannot be read"):
+        read_pickle(content, "train")

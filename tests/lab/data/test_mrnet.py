@@ -1,4 +1,4 @@
-"""MRNet, on files of the release's layout: here with exams of a few small slices."""
+"""MRNet, on a small release with the official layout."""
 
 import numpy
 import pytest
@@ -54,18 +54,18 @@ def test_each_task_and_plane_is_read(release, name, task, plane):
 def test_the_release_is_checked(release):
     check = data.check("mrnet", release.parent)
     assert check.ok
-    assert check.notes == ("3 + 2 test samples of 3 x 6 x 7, 2 classes", "a part: the whole has 1,130 + 120")
+    assert check.notes == ("3 + 2 test samples of 3 x 6 x 7, 2 classes", "a part: the complete dataset has 1,130 + 120")
 
 
 @pytest.mark.parametrize("folder", ["mrnet", "."])
-def test_the_release_may_lie_in_other_folders(release, tmp_path, folder):
+def test_the_release_may_be_in_other_folders(release, tmp_path, folder):
     root = release.parent if folder == "mrnet" else release
     if folder == "mrnet":
         release.rename(root / folder)
     assert len(data.load("mrnet", root).y_train) == 3
 
 
-def test_without_the_release_the_place_to_register_is_named(tmp_path):
+def test_without_the_release_the_registration_page_is_named(tmp_path):
     for ask in (data.load, data.fetch):
         with pytest.raises(DataError, match="register at https://stanfordmlgroup.github.io/competitions/mrnet/"):
             ask("mrnet", tmp_path)
@@ -83,7 +83,7 @@ def test_without_the_release_the_place_to_register_is_named(tmp_path):
         ("mrnet:acl:axial:more", "`plane of mrnet`"),
     ],
 )
-def test_unknown_tasks_and_planes_get_the_near_match(name, message):
+def test_unknown_tasks_and_planes_are_refused_with_the_nearest_known_one(name, message):
     with pytest.raises(ArgumentError, match=message):
         data.load(name)
 
@@ -106,12 +106,12 @@ def test_bad_labels_are_refused(release, line, message):
         data.load("mrnet", release.parent)
 
 
-def test_numbers_without_their_zeros_are_the_same_exams(release):
+def test_leading_zeros_of_exam_numbers_may_be_missing(release):
     (release / "train-abnormal.csv").write_text("0,1\n1,0\n")
     assert data.load("mrnet", release.parent).x_train.num_slices == (3, 5)
 
 
-def test_an_exam_that_is_none_is_refused_and_found_on_checking(release):
+def test_a_wrong_exam_is_refused_and_found_by_checking(release):
     numpy.save(release / "train/sagittal/0001.npy", numpy.zeros((3, 6)))
     with pytest.raises(DataError, match="0001.npy should be an array"):
         data.load("mrnet", release.parent)

@@ -1,9 +1,10 @@
+"""Label noise."""
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heldin.errors import ArgumentError
 from heldin.lab.data import corrupt
 
 FRACTIONS = st.floats(0, 1)
@@ -11,14 +12,14 @@ SEEDS = st.integers(0, 2**32)
 
 
 @st.composite
-def labelled(draw):
+def signals_by_label(draw):
     num_classes = draw(st.integers(1, 10))
     labels = draw(st.lists(st.integers(0, num_classes - 1), max_size=50))
     return torch.tensor(labels, dtype=torch.int64), num_classes
 
 
-@given(labelled(), FRACTIONS, SEEDS)
-def test_at_most_the_fraction_changes_and_labels_stay_classes(labelled, fraction, seed):
+@given(signals_by_label(), FRACTIONS, SEEDS)
+def test_at_most_the_given_fraction_of_labels_changes(labelled, fraction, seed):
     labels, num_classes = labelled
     original = labels.clone()
     noisy = corrupt(labels, fraction, num_classes, seed)
@@ -29,13 +30,13 @@ def test_at_most_the_fraction_changes_and_labels_stay_classes(labelled, fraction
     assert ((noisy >= 0) & (noisy < num_classes)).all()
 
 
-@given(labelled(), SEEDS)
+@given(signals_by_label(), SEEDS)
 def test_no_noise_changes_nothing(labelled, seed):
     labels, num_classes = labelled
     assert torch.equal(corrupt(labels, 0, num_classes, seed), labels)
 
 
-@given(labelled(), FRACTIONS, FRACTIONS, SEEDS)
+@given(signals_by_label(), FRACTIONS, FRACTIONS, SEEDS)
 def test_more_noise_keeps_what_less_noise_changed(labelled, one, other, seed):
     labels, num_classes = labelled
     less, more = (corrupt(labels, fraction, num_classes, seed) for fraction in sorted((one, other)))
@@ -44,7 +45,7 @@ def test_more_noise_keeps_what_less_noise_changed(labelled, one, other, seed):
 
 
 @pytest.mark.parametrize("fraction", [0.25, 0.5, 1.0])
-def test_new_labels_are_uniform_over_all_classes_the_right_one_included(fraction):
+def test_new_labels_are_uniform_over_all_classes(fraction):
     labels = torch.full((100_000,), 3)
     noisy = corrupt(labels, fraction, 10, seed=1)
     counts = noisy.bincount(minlength=10) / len(labels)
@@ -53,30 +54,10 @@ def test_new_labels_are_uniform_over_all_classes_the_right_one_included(fraction
     assert torch.allclose(counts, expected, atol=0.005)
 
 
-def test_noise_is_a_function_of_its_seed_and_leaves_the_global_stream_alone():
+def test_noise_is_a_function_of_its_seed_only():
     labels = torch.arange(100) % 10
     before = torch.get_rng_state()
     first, again, other = (corrupt(labels, 0.5, 10, seed) for seed in (3, 3, 4))
     assert torch.equal(torch.get_rng_state(), before)
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
-
-
-@pytest.mark.parametrize("fraction", [-0.1, 1.01, float("nan"), float("inf"), "half", True])
-def test_a_fraction_outside_0_and_1_is_refused(fraction):
-    with pytest.raises(ArgumentError, match="Parameter `fraction` should be"):
-        corrupt(torch.zeros(3, dtype=torch.int64), fraction, 2, seed=0)
-
-
-@pytest.mark.parametrize(
-    "labels", [torch.zeros(3), torch.zeros(3, 1, dtype=torch.int64), torch.zeros(3, dtype=torch.bool)]
-)
-def test_labels_that_are_no_class_numbers_are_refused(labels):
-    with pytest.raises(ArgumentError, match=r"should be integers \(n,\)"):
-        corrupt(labels, 0.5, 2, seed=0)
-
-
-@pytest.mark.parametrize("wrong", [-1, 2])
-def test_labels_out_of_range_are_refused(wrong):
-    with pytest.raises(ArgumentError, match="should lie from 0 to 1"):
-        corrupt(torch.tensor([0, 1, wrong]), 0.5, 2, seed=0)

@@ -1,23 +1,25 @@
-"""Data for experiments, one file a dataset, and what is drawn from it: subsets, folds, label noise, augmentation.
+"""Datasets for experiments: a registry, loaders by file format, subsets, folds, label noise and augmentation.
 
-Every dataset comes as `Arrays`, whatever its files look like. Pixels lie between 0 and 1, as in the paper's
-experiments, without further normalization. Nothing here touches the global random streams: what is random is a
-function of a seed.
+Every dataset is loaded as `Arrays`, whatever its files look like. Pixels are between 0 and 1, as in the paper's
+experiments, without further normalization. The global random streams are never used: what is random is a function of
+a seed.
 """
 
-from heldin.lab.data.arrays import Arrays
+from heldin.lab.data.arrays import Arrays, Exams, Samples, select
 from heldin.lab.data.augmentation import augment
-from heldin.lab.data.catalogue import DataCheck, DataInfo, check, describe, fetch, load, names
-from heldin.lab.data.exams import Exams
+from heldin.lab.data.files import data_root
 from heldin.lab.data.noise import corrupt
-from heldin.lab.data.root import data_root
-from heldin.lab.data.subsets import folds, subset
+from heldin.lab.data.registry import DATASETS, DataCheck, DataInfo, Dataset, check, describe, fetch, load, names
+from heldin.lab.data.splits import folds, subset
 
 __all__ = [
+    "DATASETS",
     "Arrays",
     "DataCheck",
     "DataInfo",
+    "Dataset",
     "Exams",
+    "Samples",
     "augment",
     "check",
     "corrupt",
@@ -27,5 +29,6 @@ __all__ = [
     "folds",
     "load",
     "names",
+    "select",
     "subset",
 ]

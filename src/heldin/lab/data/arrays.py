@@ -1,14 +1,15 @@
-"""Arrays: what every dataset becomes, and the checks a file passes on the way.
+"""Arrays: the form every dataset is loaded into, and the checks of what its files hold.
 
-A file is believed nothing: shapes, lengths, finite values and the range of the labels are looked at before any
-training starts, and the error names the file.
+Shapes, lengths, finite values and the range of the labels are checked before any training starts, and the error names
+the file.
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy
 import numpy.typing
@@ -16,9 +17,67 @@ import torch
 from torch import Tensor
 
 from heldin.errors import DataError
-from heldin.lab.data.exams import Exams
 
 Array = numpy.typing.NDArray[Any]
+
+
+class Exams:
+    """MRI exams in `.npy` files, one `(slices, h, w)` array of bytes each, read from disk when they are indexed.
+
+    In memory, MRNet in float32 would take some 9 GB, and twice that if padded to the longest exam. An integer index
+    gives `(slices, 3, h, w)`: the gray values from 0 to 255 in three equal channels. A tensor, a list or a slice gives
+    one batch `(m, slices, 3, h, w)`, in which shorter exams are padded by repeating their last slice: this changes
+    nothing for a network that takes the maximum over slices.
+
+    Raises:
+        DataError: If a file is missing, is not such an array, or the exams differ in height or width.
+    """
+
+    # PAPER: the authors feed gray values from 0 to 255 to the network, and so do we: the learning rate goes with it.
+    # In training they also rotate, shift and flip, which we do not.
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self.paths = tuple(paths)
+        shapes = [_exam_shape(path) for path in self.paths]
+        for path, shape in zip(self.paths, shapes, strict=True):
+            if shape[1:] != shapes[0][1:]:
+                raise DataError(
+                    f"Exams should have the same height and width. Found {shapes[0][1:]} in {self.paths[0]} and "
+                    f"{shape[1:]} in {path}."
+                )
+        self.num_slices = tuple(shape[0] for shape in shapes)
+        self._size = shapes[0][1:] if shapes else (0, 0)
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    @property
+    def shape(self) -> torch.Size:
+        """The shape of one batch of all exams."""
+        return torch.Size((len(self), max(self.num_slices, default=0), 3, *self._size))
+
+    def select(self, indices: Tensor) -> Exams:
+        """The exams at these indices, still on disk."""
+        return Exams([self.paths[index] for index in self._chosen(indices).reshape(-1).tolist()])
+
+    def __getitem__(self, index: int | slice | Sequence[int] | Tensor) -> Tensor:
+        chosen = self._chosen(index)
+        if chosen.ndim == 0:
+            return _read_exam(self.paths[int(chosen)])
+        exams = [_read_exam(self.paths[each]) for each in chosen.tolist()]
+        longest = max((len(exam) for exam in exams), default=0)
+        batch = torch.empty(len(exams), longest, 3, *self._size)
+        for row, exam in zip(batch, exams, strict=True):
+            row[: len(exam)] = exam
+            row[len(exam) :] = exam[-1]
+        return batch
+
+    def _chosen(self, index: int | slice | Sequence[int] | Tensor) -> Tensor:
+        return torch.arange(len(self))[index]
+
+
+Samples: TypeAlias = Tensor | Exams
+"""What `x_train` and `x_test` may be: both are indexed by a tensor of indices."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,18 +86,17 @@ class Arrays:
 
     Args:
         name: The name it was loaded by.
-        x_train: `(n, features)` or `(n, c, h, w)`, float32. MRI exams, too large for that, are `Exams`: indexed by a
-            tensor of indices they give a batch, like a tensor does, read from disk.
+        x_train: `(n, features)` or `(n, c, h, w)`, float32; MRI exams, too large for that, are `Exams`.
         y_train: `(n,)`, int64, from 0 to `num_classes - 1`.
         x_test: Like `x_train`.
         y_test: Like `y_train`.
-        num_classes: How many classes there are.
+        num_classes: The number of classes.
     """
 
     name: str
-    x_train: Tensor | Exams
+    x_train: Samples
     y_train: Tensor
-    x_test: Tensor | Exams
+    x_test: Samples
     y_test: Tensor
     num_classes: int
 
@@ -47,19 +105,14 @@ class Arrays:
         """The shape of one sample: `(features,)` or `(c, h, w)`; for exams, of one slice."""
         return tuple(self.x_train.shape[2:] if isinstance(self.x_train, Exams) else self.x_train.shape[1:])
 
-    @property
-    def num_features(self) -> int:
-        """How many numbers one sample has once it is flattened."""
-        return math.prod(self.sample_shape)
 
-    def keep(self, indices: Tensor) -> Arrays:
-        """The same dataset with only these training samples, in this order; the test part stays whole."""
-        x = self.x_train.select(indices) if isinstance(self.x_train, Exams) else self.x_train[indices]
-        return replace(self, x_train=x, y_train=self.y_train[indices])
+def select(samples: Samples, indices: Tensor) -> Samples:
+    """The samples at these indices, in this order; exams stay on disk."""
+    return samples.select(indices) if isinstance(samples, Exams) else samples[indices]
 
 
 class Raw(NamedTuple):
-    """What was read from files, as it stood there."""
+    """The arrays of a dataset as its files hold them."""
 
     x_train: Array
     y_train: Array
@@ -69,14 +122,14 @@ class Raw(NamedTuple):
 
 
 def from_pixels(name: str, raw: Raw, *, shape: tuple[int, int, int], num_classes: int) -> Arrays:
-    """Images of bytes, of a known shape `(c, h, w)` and number of classes, scaled to [0, 1]."""
+    """Build a dataset from uint8 images of a known shape `(c, h, w)`; pixels are scaled to [0, 1]."""
     train = _pixels(raw.x_train, f"x_train in {raw.origin}", shape)
     test = _pixels(raw.x_test, f"x_test in {raw.origin}", shape)
-    return _put_together(name, raw, train, test, num_classes)
+    return _assemble(name, raw, train, test, num_classes)
 
 
 def from_numbers(name: str, raw: Raw, *, num_classes: int | None = None) -> Arrays:
-    """Arrays of any shape; without `num_classes` the largest label says how many classes there are."""
+    """Build a dataset from arrays of any shape; `num_classes=None` takes the largest label plus one."""
     train = _numbers(raw.x_train, f"x_train in {raw.origin}")
     test = _numbers(raw.x_test, f"x_test in {raw.origin}")
     if train.shape[1:] != test.shape[1:]:
@@ -86,18 +139,18 @@ def from_numbers(name: str, raw: Raw, *, num_classes: int | None = None) -> Arra
         )
     if raw.x_train.ndim > 2 and _are_bytes(raw.x_train) != _are_bytes(raw.x_test):
         raise DataError(
-            "Images for training and for testing should both be bytes, which are scaled to [0, 1], or both other "
-            f"numbers, which are taken as they are. Found {raw.x_train.dtype} and {raw.x_test.dtype} in {raw.origin}. "
+            "Training and test images should both be uint8, which is scaled to [0, 1], or both of another type, which "
+            f"is not. Found {raw.x_train.dtype} and {raw.x_test.dtype} in {raw.origin}. "
             "Save both with one type: x.astype(numpy.uint8) for values from 0 to 255, or x / 255."
         )
-    return _put_together(name, raw, train, test, num_classes)
+    return _assemble(name, raw, train, test, num_classes)
 
 
 def class_labels(found: Array, where: str, *, num_samples: int, num_classes: int | None) -> Tensor:
-    """Labels as int64 `(n,)`, one for each sample; a column `(n, 1)` is taken for a row."""
+    """Check labels and return them as int64 `(n,)`; a column `(n, 1)` is flattened."""
     flat = found.reshape(-1) if found.ndim == 2 and found.shape[1] == 1 else found
     if flat.ndim != 1:
-        raise DataError(f"{where} should be one label a sample, (n,). Found the shape {found.shape}.")
+        raise DataError(f"{where} should be one label per sample, (n,). Found the shape {found.shape}.")
     if len(flat) != num_samples:
         raise DataError(f"{where} should hold {num_samples} labels, one for each sample of x. Found {len(flat)}.")
     if flat.dtype.kind not in "iuf" or not (numpy.isfinite(flat).all() and (flat == numpy.floor(flat)).all()):
@@ -109,7 +162,7 @@ def class_labels(found: Array, where: str, *, num_samples: int, num_classes: int
     return torch.from_numpy(flat.astype(numpy.int64))
 
 
-def _put_together(name: str, raw: Raw, train: Tensor, test: Tensor, num_classes: int | None) -> Arrays:
+def _assemble(name: str, raw: Raw, train: Tensor, test: Tensor, num_classes: int | None) -> Arrays:
     y_train, y_test = (
         class_labels(labels, f"{part} in {raw.origin}", num_samples=len(x), num_classes=num_classes)
         for part, labels, x in (("y_train", raw.y_train, train), ("y_test", raw.y_test, test))
@@ -122,8 +175,8 @@ def _put_together(name: str, raw: Raw, train: Tensor, test: Tensor, num_classes:
     if num_classes is None:
         num_classes = int(max(y_train.max(), y_test.max())) + 1
         if num_classes < 2:
-            raise DataError(f"There should be two classes at least. Found the label 0 alone in {raw.origin}.")
-        if num_classes > len(y_train) + len(y_test):  # some classes are empty anyhow; targets are no class numbers
+            raise DataError(f"There should be at least two classes. Found only the label 0 in {raw.origin}.")
+        if num_classes > len(y_train) + len(y_test):  # probably regression targets, not class numbers
             raise DataError(
                 f"Labels should be class numbers, 0, 1, 2, ... Found one of {num_classes - 1} among "
                 f"{len(y_train) + len(y_test)} samples in {raw.origin}. Renumber the classes."
@@ -155,7 +208,7 @@ def _numbers(found: Array, where: str) -> Tensor:
     samples = found[:, None] if found.ndim == 3 else found
     if samples.ndim == 4 and samples.shape[1] not in (1, 3) and samples.shape[3] in (1, 3):
         samples = numpy.moveaxis(samples, -1, 1)  # channels last
-    with numpy.errstate(over="ignore"):  # what float32 cannot hold is refused below
+    with numpy.errstate(over="ignore"):  # values too large for float32 are refused below
         numbers = torch.from_numpy(numpy.array(samples, dtype=numpy.float32, order="C"))
     if found.ndim > 2 and _are_bytes(found):
         numbers.div_(255)
@@ -167,3 +220,22 @@ def _numbers(found: Array, where: str) -> Tensor:
 
 def _are_bytes(found: Array) -> bool:
     return bool(found.dtype == numpy.uint8)
+
+
+def _exam_shape(path: Path) -> tuple[int, ...]:
+    try:
+        found = numpy.load(path, mmap_mode="r", allow_pickle=False)
+    except FileNotFoundError as error:
+        raise DataError(f"The exam {path} is missing. Unpack the release again.") from error
+    except (ValueError, EOFError, OSError) as error:
+        raise DataError(f"The exam {path} cannot be read: {error}. Unpack the release again.") from error
+    if found.dtype != numpy.uint8 or found.ndim != 3 or 0 in found.shape:
+        raise DataError(
+            f"The exam {path} should be an array (slices, h, w) of uint8. Found {found.shape} of {found.dtype}."
+        )
+    return tuple(found.shape)
+
+
+def _read_exam(path: Path) -> Tensor:
+    gray = torch.from_numpy(numpy.load(path, allow_pickle=False)).float()  # (slices, h, w)
+    return gray.unsqueeze(1).expand(-1, 3, -1, -1).contiguous()

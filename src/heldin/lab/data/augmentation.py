@@ -6,43 +6,30 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from heldin.errors import ArgumentError, require_integer
-from heldin.probing.randomness import seed_for
+from heldin.probing.isolation import derive_seed
 
 
 def augment(images: Tensor, seed: int, *, padding: int = 4) -> Tensor:
-    """Shift each image by up to `padding` pixels each way, with black coming in, and mirror every other one.
+    """Crop each image at random from its zero-padded version, and flip it horizontally with probability 1/2.
 
-    That is a random crop of the padded image, at its own size, and a horizontal flip with probability 1/2, both drawn
-    for each image by itself.
+    Crop and flip are drawn independently for each image.
 
     Args:
-        images: `(m, c, h, w)`, black being 0; left as they are.
-        seed: The result is a function of it alone: pass another for each batch.
-        padding: How many pixels at most.
-
-    Returns:
-        The images, `(m, c, h, w)`.
-
-    Raises:
-        ArgumentError: If these are no images, or `padding` is negative.
+        images: `(m, c, h, w)`; not modified.
+        seed: The result is a function of it alone: pass a different one for each batch.
+        padding: Pixels of padding on each side.
 
     Example:
         >>> augment(torch.rand(2, 3, 32, 32), seed=0).shape
         torch.Size([2, 3, 32, 32])
     """
-    if images.ndim != 4:
-        raise ArgumentError(
-            f"Augmentation needs images (m, c, h, w). Found the shape {tuple(images.shape)}. Train without it."
-        )
-    require_integer("padding", padding, at_least=0, remedy="Pass 4, as is usual.")
     m, c, h, w = images.shape
-    generator = torch.Generator().manual_seed(seed_for(seed, "augmentation"))
+    generator = torch.Generator().manual_seed(derive_seed(seed, "augmentation"))
     down, right = torch.randint(2 * padding + 1, (2, m, 1), generator=generator)
-    mirrored = torch.rand(m, 1, generator=generator) < 0.5
+    flipped = torch.rand(m, 1, generator=generator) < 0.5
     rows = down + torch.arange(h)  # (m, h)
-    columns = right + torch.where(mirrored, torch.arange(w).flip(0), torch.arange(w))  # (m, w)
-    # Rows of the padded image, then columns: each gather keeps the memory it reads in order.
+    columns = right + torch.where(flipped, torch.arange(w).flip(0), torch.arange(w))  # (m, w)
+    # Rows of the padded image, then columns: each gather reads memory in order.
     padded = pad(images, (padding, padding, padding, padding))
     rows = rows.to(images.device)[:, None, :, None].expand(m, c, h, w + 2 * padding)
     columns = columns.to(images.device)[:, None, None, :].expand(m, c, h, w)

@@ -1,115 +1,151 @@
-"""What CIFAR-10 and CIFAR-100 share: pickled batches of 3 x 32 x 32 images, in a tar archive or a folder of it."""
+"""CIFAR-10 and CIFAR-100: pickled batches of 3 x 32 x 32 images, in a tar archive or the folder it unpacks to.
+
+A pickle is a program, and may call whatever it can import. Here it can import only the three names that an array is
+rebuilt from, and gets replacements for them: not even NumPy's code runs on what the file holds.
+"""
 
 from __future__ import annotations
 
+import io
+import math
+import pickle
 import tarfile
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy
 
 from heldin.errors import DataError
 from heldin.lab.data.arrays import Array, Arrays, Raw, from_pixels
-from heldin.lab.data.dataset import Dataset, Remote, first_of
-from heldin.lab.data.downloading import md5_of
+from heldin.lab.data.files import DataFormat, Download, first_existing, md5_problems
 from heldin.lab.data.npz import read_npz
-from heldin.lab.data.pickles import PickledArray, read_pickle
 
-PLACE = "https://www.cs.toronto.edu/~kriz"
+URL = "https://www.cs.toronto.edu/~kriz"
 SHAPE = (3, 32, 32)
 
 
 def cifar(
-    name: str,
-    *,
-    archive: str,
-    md5: str,
-    folder: str,
-    train: Sequence[str],
-    test: str,
-    labels: str,
-    num_classes: int,
-) -> Dataset:
-    """The entry of one of the two: the archive, or the folder it unpacks to, or an npz file of that name."""
+    archive: str, md5: str, folder: str, *, train: Sequence[str], test: str, labels: str, npz: str, num_classes: int
+) -> DataFormat:
+    """The archive, the folder it unpacks to, or an npz file.
 
-    def find(root: Path) -> Path | None:
-        return first_of(root, archive, folder, f"{name}.npz")
+    `train` and `test` name the batches in the folder, `labels` is the key of the labels in a batch.
+    """
 
-    def read(place: Path) -> Arrays:
-        return _read(name, place, folder=folder, train=train, test=test, labels=labels, num_classes=num_classes)
+    def read(name: str, path: Path) -> Arrays:
+        if path.suffix == ".npz":
+            return from_pixels(name, read_npz(path), shape=SHAPE, num_classes=num_classes)
+        members = [*train, test]
+        contents = _read_folder(path, members) if path.is_dir() else _read_archive(path, folder, members)
+        batches = [
+            _read_batch(content, f"{member} in {path}", labels)
+            for member, content in zip(members, contents, strict=True)
+        ]
+        x_train, y_train = (numpy.concatenate(arrays) for arrays in zip(*batches[:-1], strict=True))
+        return from_pixels(name, Raw(x_train, y_train, *batches[-1], str(path)), shape=SHAPE, num_classes=num_classes)
 
-    return Dataset(
-        name=name,
-        about=f"colour photographs, 32 x 32, {num_classes} classes",
-        num_train=50_000,
-        num_test=10_000,
-        source="https://www.cs.toronto.edu/~kriz/cifar.html; Krizhevsky, 2009",
-        licence="none stated; the report asks to be cited",
-        find=find,
+    return DataFormat(
         read=read,
-        sums=lambda place: _sums(place, md5),
-        remotes=(Remote(archive, md5, (f"{PLACE}/{archive}",)),),
-        by_hand=f"put {archive}, the folder {folder} it unpacks to, or {name}.npz into ROOT.",
+        find=lambda root: first_existing(root, archive, folder, npz),
+        verify=lambda path: md5_problems(path, md5) if path.name == archive else [],
+        downloads=(Download(archive, md5, (f"{URL}/{archive}",)),),
+        instructions=f"put {archive}, the folder {folder} it unpacks to, or {npz} into ROOT.",
     )
 
 
-def _read(
-    name: str, place: Path, *, folder: str, train: Sequence[str], test: str, labels: str, num_classes: int
-) -> Arrays:
-    """The images of `place`: the archive, the folder it unpacks to, or an npz file."""
-    if place.suffix == ".npz":
-        return from_pixels(name, read_npz(place), shape=SHAPE, num_classes=num_classes)
-    members = [*train, test]
-    contents = _in_folder(place, members) if place.is_dir() else _in_archive(place, folder, members)
-    batches = [
-        _batch(content, f"{member} in {place}", labels) for member, content in zip(members, contents, strict=True)
-    ]
-    raw = Raw(
-        numpy.concatenate([images for images, _ in batches[:-1]]),
-        numpy.concatenate([targets for _, targets in batches[:-1]]),
-        *batches[-1],
-        str(place),
-    )
-    return from_pixels(name, raw, shape=SHAPE, num_classes=num_classes)
-
-
-def _sums(place: Path, md5: str) -> list[str]:
-    """A sentence if `place` is the archive, and not the official one."""
-    if not place.name.endswith(".tar.gz") or md5_of(place) == md5:
-        return []
-    return [f"{place} is not the official archive: its md5 should be {md5}. Remove it and fetch it again."]
-
-
-def _in_folder(place: Path, members: Sequence[str]) -> list[bytes]:
+def _read_folder(path: Path, members: Sequence[str]) -> list[bytes]:
     try:
-        return [(place / member).read_bytes() for member in members]
+        return [(path / member).read_bytes() for member in members]
     except OSError as error:
-        raise DataError(f"{place} should hold {', '.join(members)}: {error}. Unpack the archive again.") from error
+        raise DataError(f"{path} should hold {', '.join(members)}: {error}. Unpack the archive again.") from error
 
 
-def _in_archive(place: Path, folder: str, members: Sequence[str]) -> list[bytes]:
-    """The members' bytes; nothing is unpacked to the disk."""
+def _read_archive(path: Path, folder: str, members: Sequence[str]) -> list[bytes]:
+    """The bytes of the members."""
     wanted = {f"{folder}/{member}": member for member in members}
     found: dict[str, bytes] = {}
     try:
-        with tarfile.open(place, "r:gz") as archive:
-            for entry in archive:  # in the order of the file: a compressed archive has no other
+        with tarfile.open(path, "r:gz") as archive:
+            for entry in archive:  # in the order of the file: a compressed archive is read once
                 file = archive.extractfile(entry) if entry.name in wanted and entry.isfile() else None
                 if file:
                     found[wanted[entry.name]] = file.read()
     except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{place} cannot be read: {error}. Remove it and fetch it again.") from error
-    lacking = [member for member in members if member not in found]
-    if lacking:
-        raise DataError(f"{place} should hold {', '.join(wanted)}. Missing: {', '.join(lacking)}. Fetch it again.")
+        raise DataError(f"{path} cannot be read: {error}. Remove it and fetch it again.") from error
+    missing = [member for member in members if member not in found]
+    if missing:
+        raise DataError(f"{path} should hold {', '.join(wanted)}. Missing: {', '.join(missing)}. Fetch it again.")
     return [found[member] for member in members]
 
 
-def _batch(content: bytes, where: str, labels: str) -> tuple[Array, Array]:
+def _read_batch(content: bytes, where: str, labels: str) -> tuple[Array, Array]:
     batch = read_pickle(content, where)
     data, targets = (batch.get("data"), batch.get(labels)) if isinstance(batch, dict) else (None, None)
     images = getattr(data, "array", numpy.empty(0)) if isinstance(data, PickledArray) else numpy.empty(0)
     if images.shape[1:] != (3072,) or not isinstance(targets, list) or not all(isinstance(y, int) for y in targets):
         raise DataError(f"{where} should hold `data`, an array (n, 3072), and `{labels}`, a list. Replace the file.")
     return images.reshape(-1, *SHAPE), numpy.asarray(targets)
+
+
+class PickledArray:
+    """Replaces an array while it is unpickled; `array` is the result."""
+
+    array: Array
+
+    def __init__(self, *_: object) -> None:
+        """Ignore the arguments: the state that follows repeats them."""
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        _, shape, kind, columns_first, content = state
+        if not isinstance(kind, PickledType):
+            raise pickle.UnpicklingError("it holds an array without a type")
+        data = content.encode("latin1") if isinstance(content, str) else content  # as Python 2 wrote it
+        if len(data) != math.prod(shape):
+            raise pickle.UnpicklingError(f"an array of {shape} bytes has {len(data)} of them")
+        self.array = numpy.frombuffer(data, dtype=numpy.uint8).reshape(shape, order="F" if columns_first else "C")
+
+
+class PickledType:
+    """Replaces the type of an array, which can only be uint8."""
+
+    def __init__(self, code: str, *_: object) -> None:
+        if code != "u1":
+            raise pickle.UnpicklingError(f"it holds an array of type {code!r}, not of bytes")
+
+    def __setstate__(self, state: object) -> None:
+        """Ignore the state: bytes have no order, fields or alignment."""
+
+
+REPLACEMENTS = {
+    ("numpy", "ndarray"): PickledArray,  # named as an argument
+    ("numpy", "dtype"): PickledType,
+    ("numpy.core.multiarray", "_reconstruct"): PickledArray,  # NumPy 1
+    ("numpy._core.multiarray", "_reconstruct"): PickledArray,  # NumPy 2
+}
+
+
+class ArrayUnpickler(pickle.Unpickler):
+    """An unpickler that can import nothing but the replacements."""
+
+    def find_class(self, module: str, name: str) -> type:
+        """Return the replacement."""
+        if (module, name) not in REPLACEMENTS:
+            raise pickle.UnpicklingError(f"it imports {module}.{name}")
+        return REPLACEMENTS[module, name]
+
+
+def read_pickle(content: bytes, where: str) -> Any:
+    """Read a pickle, also one of Python 2, of plain values and arrays of bytes (as `PickledArray`).
+
+    Raises:
+        DataError: If it imports anything else, or cannot be read. Nothing has been imported then.
+    """
+    try:
+        return ArrayUnpickler(io.BytesIO(content), encoding="latin1").load()
+    except Exception as error:  # a broken pickle raises nearly anything
+        raise DataError(
+            f"{where} should be a pickle of plain values and arrays of bytes. It cannot be read: {error}. "
+            "Replace the file by the official one."
+        ) from error

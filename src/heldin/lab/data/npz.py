@@ -1,4 +1,4 @@
-"""Reading `.npz` files: our keys, or those of MedMNIST. Nothing in them is ever unpickled."""
+"""`.npz` files: those of MedMNIST, and users' own. Nothing in them is ever unpickled."""
 
 from __future__ import annotations
 
@@ -10,55 +10,87 @@ from typing import BinaryIO
 import numpy
 
 from heldin.errors import DataError
-from heldin.lab.data.arrays import Array, Raw
+from heldin.lab.data.arrays import Array, Raw, from_numbers, from_pixels
+from heldin.lab.data.files import DataFormat, Download, first_existing, md5_problems
 
-OURS = ("x_train", "y_train", "x_test", "y_test")
-MEDMNIST = ("train_images", "train_labels", "val_images", "val_labels", "test_images", "test_labels")
+MEDMNIST_URL = "https://zenodo.org/records/10519652/files"
+KEYS = ("x_train", "y_train", "x_test", "y_test")
+MEDMNIST_KEYS = ("train_images", "train_labels", "val_images", "val_labels", "test_images", "test_labels")
+
+
+def user_npz(file: str) -> DataFormat:
+    """A file of the user's: looked for in the data folder, with or without `.npz`, and then as a path.
+
+    Images of bytes are scaled to [0, 1]; anything else is used unchanged. Channels may come last.
+    """
+    names = (file, f"{file}.npz")
+
+    def find(root: Path) -> Path | None:
+        paths = [*(root / name for name in names), *(Path(name).expanduser() for name in names)]
+        return next((path for path in paths if path.is_file()), None)
+
+    return DataFormat(
+        read=lambda name, path: from_numbers(name, read_npz(path)),
+        find=find,
+        instructions=f"put {file if file.endswith('.npz') else names[1]} into ROOT, with the arrays {', '.join(KEYS)}.",
+    )
+
+
+def medmnist(file: str, md5: str, *, shape: tuple[int, int, int], num_classes: int) -> DataFormat:
+    """The file of a dataset of MedMNIST v2, in its 28 x 28 release."""
+    return DataFormat(
+        read=lambda name, path: from_pixels(name, read_npz(path), shape=shape, num_classes=num_classes),
+        find=lambda root: first_existing(root, f"medmnist/{file}", file),
+        verify=lambda path: md5_problems(path, md5),
+        downloads=(Download(f"medmnist/{file}", md5, (f"{MEDMNIST_URL}/{file}?download=1",)),),
+        instructions=f"put {file} into ROOT.",
+    )
 
 
 def read_npz(path: Path) -> Raw:
-    """The arrays of a file with the keys x_train, y_train, x_test, y_test, or with those of MedMNIST.
+    """Read a file with the keys x_train, y_train, x_test, y_test, or with those of MedMNIST.
 
-    MedMNIST's validation part joins the training part: which samples are set aside, if any, is for the experiment
-    to say.
+    MedMNIST's validation part joins the training part: the experiment decides which samples are held out, if any.
 
     Raises:
         DataError: If the file cannot be read, or keys are missing.
     """
     try:
-        with path.open("rb") as stream, _archive(stream, path) as file:
-            keys = OURS if not {*MEDMNIST} <= {*file.files} else MEDMNIST
+        with path.open("rb") as stream, _open_archive(stream, path) as file:
+            keys = MEDMNIST_KEYS if {*MEDMNIST_KEYS} <= {*file.files} else KEYS
             lacking = [key for key in keys if key not in file.files]
             if lacking:
                 raise DataError(
-                    f"{path} should hold the arrays {', '.join(OURS)}. Missing: {', '.join(lacking)}. "
+                    f"{path} should hold the arrays {', '.join(KEYS)}. Missing: {', '.join(lacking)}. "
                     f"Found: {', '.join(file.files) or 'none'}."
                 )
             arrays = {key: file[key] for key in keys}
-            raw = [key for key, array in arrays.items() if not isinstance(array, numpy.ndarray)]
-            if raw:
+            not_arrays = [key for key, array in arrays.items() if not isinstance(array, numpy.ndarray)]
+            if not_arrays:
                 raise DataError(
-                    f"{path} should hold arrays. Found other bytes under {raw[0]}. Write it with numpy.savez."
+                    f"{path} should hold arrays. Found other bytes under {not_arrays[0]}. Write it with numpy.savez."
                 )
     except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error) as error:
         if isinstance(error, DataError):
             raise
         raise DataError(f"{path} cannot be read as .npz: {error}. Replace the file.") from error
-    return Raw(**arrays, origin=str(path)) if keys == OURS else _pooled(arrays, str(path))
+    return Raw(**arrays, origin=str(path)) if keys == KEYS else _join_validation(arrays, str(path))
 
 
-def _archive(stream: BinaryIO, path: Path) -> numpy.lib.npyio.NpzFile:
+def _open_archive(stream: BinaryIO, path: Path) -> numpy.lib.npyio.NpzFile:
     file = numpy.load(stream, allow_pickle=False)
     if not isinstance(file, numpy.lib.npyio.NpzFile):
         raise DataError(f"{path} should be an .npz archive of several arrays. Found a single array.")
     return file
 
 
-def _pooled(arrays: dict[str, Array], origin: str) -> Raw:
-    x_train, y_train, x_val, y_val, x_test, y_test = (arrays[key] for key in MEDMNIST)
+def _join_validation(arrays: dict[str, Array], origin: str) -> Raw:
+    x_train, y_train, x_val, y_val, x_test, y_test = (arrays[key] for key in MEDMNIST_KEYS)
     for part, x, y in (("train", x_train, y_train), ("val", x_val, y_val)):
         if len(x) != len(y):
-            raise DataError(f"{origin} should hold one label an image. Found {len(x)} and {len(y)} in its {part} part.")
+            raise DataError(
+                f"{origin} should hold one label per image. Found {len(x)} and {len(y)} in its {part} part."
+            )
     if x_train.shape[1:] != x_val.shape[1:]:
         raise DataError(f"{origin} should hold images of one shape. Found {x_train.shape} and {x_val.shape}.")
     if x_train.dtype != x_val.dtype:

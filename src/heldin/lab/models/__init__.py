@@ -1,12 +1,13 @@
-"""The paper's architectures, one file a family.
+"""The paper's architectures, one file per family.
 
-They need torch alone and keep torch's own initialization: the paper's experiments choose theirs. `scale` is
-the paper's factor, by which every layer's channels or hidden units are multiplied.
+They need only torch, and keep torch's initial weights. `scale` is the paper's factor: it multiplies the channels or
+hidden units of every layer. `heldin.lab.registry` builds them by name.
 """
 
 from heldin.lab.models.alexnet import alexnet
 from heldin.lab.models.fully_connected import fully_connected
+from heldin.lab.models.mrnet import mrnet
 from heldin.lab.models.resnet import resnet
 from heldin.lab.models.vgg import vgg
 
-__all__ = ["alexnet", "fully_connected", "resnet", "vgg"]
+__all__ = ["alexnet", "fully_connected", "mrnet", "resnet", "vgg"]

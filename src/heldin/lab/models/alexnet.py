@@ -8,18 +8,7 @@ from heldin.errors import ArgumentError, require_integer
 
 
 def scaled_width(width: int, scale: float) -> int:
-    """Multiply a layer's number of channels, or of hidden units, by the paper's scaling factor.
-
-    Args:
-        width: Channels or units at `scale = 1`.
-        scale: The scaling factor.
-
-    Returns:
-        The scaled number, rounded to the nearest integer.
-
-    Raises:
-        ArgumentError: If `scale` is not finite, or leaves the layer without a channel.
-    """
+    """Multiply a number of channels or hidden units by the paper's scaling factor, rounded to the nearest integer."""
     if not math.isfinite(scale) or round(width * scale) < 1:
         raise ArgumentError(
             "Parameter `scale` should be a finite positive number that leaves each layer a channel. "
@@ -30,19 +19,7 @@ def scaled_width(width: int, scale: float) -> int:
 
 
 def alexnet(num_classes: int = 10, *, scale: float = 1.0) -> nn.Sequential:
-    """Build the AlexNet for 1 x 28 x 28 images: 20.1 million parameters at `scale = 1`.
-
-    It holds dropout and no BatchNorm, so in training mode two passes over one batch differ.
-
-    Args:
-        num_classes: How many logits come out.
-        scale: Multiplies the channels and the hidden units of every layer.
-
-    Returns:
-        A network from `(m, 1, 28, 28)` images to `(m, num_classes)` logits.
-
-    Raises:
-        ArgumentError: If `num_classes` is not a positive integer, or `scale` leaves a layer no channel.
+    """Build the AlexNet for `(m, 1, 28, 28)` images: 20.1 million parameters at `scale = 1`.
 
     Example:
         >>> sum(p.numel() for p in alexnet().parameters())
@@ -50,8 +27,8 @@ def alexnet(num_classes: int = 10, *, scale: float = 1.0) -> nn.Sequential:
     """
     require_integer("num_classes", num_classes, at_least=1, remedy="Pass the number of classes.")
     h = scaled_width(64, scale)
-    # PAPER: the text scales channels and hidden units alike; the authors' code keeps 4096 units throughout.
-    # We follow the text: a narrow network is then narrow in every layer. At scale 1 the two are the same.
+    # PAPER: the text scales channels and hidden units; the authors' code keeps 4096 units throughout.
+    # We follow the text: a narrow network is then narrow in every layer. At scale 1 both are the same.
     units = scaled_width(4096, scale)
     return nn.Sequential(
         nn.Conv2d(1, h, 3, stride=2, padding=1),  # (m, h, 14, 14)

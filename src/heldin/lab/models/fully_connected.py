@@ -1,4 +1,4 @@
-"""Fully connected networks: the paper's smallest family, for MNIST and CIFAR-10 alike."""
+"""Fully connected networks: the paper's smallest family, for MNIST and CIFAR-10."""
 
 from torch import nn
 
@@ -8,17 +8,7 @@ from heldin.errors import require_integer
 def fully_connected(input_size: int, num_classes: int, *, depth: int = 4, width: int = 500) -> nn.Sequential:
     """Build a fully connected network with ReLU: `depth` hidden layers, then one linear layer.
 
-    Args:
-        input_size: Numbers in one sample once it is flattened: 784 for MNIST.
-        num_classes: How many logits come out.
-        depth: How many hidden layers; the output layer is not counted.
-        width: Units in each hidden layer.
-
-    Returns:
-        A network from `(m, ...)` samples of `input_size` numbers each to `(m, num_classes)` logits.
-
-    Raises:
-        ArgumentError: If an argument is not a positive integer.
+    It takes `(m, ...)` samples of `input_size` numbers each; `width` is the number of units of a hidden layer.
 
     Example:
         >>> network = fully_connected(784, 10)

@@ -46,22 +46,16 @@ class MRNet(nn.Module):
 def mrnet(num_classes: int = 2, *, scale: float = 1.0, pretrained: Path | str | None = None) -> MRNet:
     """Build the MRNet model.
 
-    Args:
-        num_classes: how many classes there are.
-        scale: factor on all widths.
-        pretrained: a file with the state dict of an ImageNet AlexNet (`features.0.weight`, ...), for scale 1.
-
-    Returns:
-        The model.
+    `pretrained` is a file with the state dict of an ImageNet AlexNet (`features.0.weight`, ...), for scale 1.
     """
     model = MRNet(num_classes, scale=scale)
     if pretrained is not None:
         state = torch.load(pretrained, weights_only=True)
-        own = {name: value for name, value in state.items() if name.startswith("features.")}
+        features = {name: value for name, value in state.items() if name.startswith("features.")}
         try:
-            model.load_state_dict(own, strict=False)
+            model.load_state_dict(features, strict=False)
         except RuntimeError as error:
             raise ArgumentError(f"{pretrained} should hold the weights of AlexNet at scale 1. {error}") from error
-        if not own:
+        if not features:
             raise ArgumentError(f"{pretrained} should hold AlexNet's `features`. Found {list(state)[:3]}.")
     return model

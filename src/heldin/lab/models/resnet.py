@@ -1,4 +1,4 @@
-"""ResNets of basic blocks for 3 x 32 x 32 images: a 3 x 3 stem without pooling, then four stages."""
+"""ResNets of basic blocks for 3 x 32 x 32 images: a 3 x 3 convolution without pooling, then four stages."""
 
 from torch import Tensor, nn
 
@@ -6,20 +6,11 @@ from heldin.errors import ArgumentError, require_integer
 from heldin.lab.models.alexnet import scaled_width
 
 STAGE_WIDTHS = (64, 128, 256, 512)
-STAGE_STRIDES = (1, 2, 2, 2)
-
-# Basic blocks in each stage.
-STAGE_LENGTHS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3)}
+STAGE_LENGTHS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3)}  # basic blocks in each stage
 
 
 class BasicBlock(nn.Module):
-    """Two 3 x 3 convolutions with BatchNorm, added to their own input.
-
-    Args:
-        in_channels: Channels that come in.
-        out_channels: Channels that go out.
-        stride: Stride of the first convolution; 2 halves the image.
-    """
+    """Two 3 x 3 convolutions with BatchNorm, added to their input; stride 2 halves the image."""
 
     def __init__(self, in_channels: int, out_channels: int, *, stride: int = 1) -> None:
         super().__init__()
@@ -30,29 +21,22 @@ class BasicBlock(nn.Module):
             nn.Conv2d(out_channels, out_channels, 3, padding=1, bias=False),
             nn.BatchNorm2d(out_channels),
         )
-        self.shortcut = _shortcut(in_channels, out_channels, stride)
+        self.shortcut = nn.Sequential()  # the identity
+        if in_channels != out_channels or stride != 1:
+            self.shortcut.append(nn.Conv2d(in_channels, out_channels, 1, stride=stride, bias=False))
+            self.shortcut.append(nn.BatchNorm2d(out_channels))
         self.relu = nn.ReLU()
 
     def forward(self, x: Tensor) -> Tensor:  # (m, in, h, w) -> (m, out, h / stride, w / stride)
-        """Add the residual to the shortcut, then rectify."""
+        """Add the residual to the shortcut, then apply ReLU."""
         total: Tensor = self.relu(self.residual(x) + self.shortcut(x))
         return total
 
 
 def resnet(depth: int, num_classes: int = 10, *, scale: float = 1.0) -> nn.Sequential:
-    """Build a ResNet for 3 x 32 x 32 images: 11.2 million parameters for ResNet-18 at `scale = 1`.
+    """Build a ResNet for `(m, 3, 32, 32)` images: 11.2 million parameters for ResNet-18 at `scale = 1`.
 
-    Args:
-        depth: 18 or 34: the layers with weights, shortcuts aside.
-        num_classes: How many logits come out.
-        scale: Multiplies the channels of every layer.
-
-    Returns:
-        A network from `(m, 3, 32, 32)` images to `(m, num_classes)` logits.
-
-    Raises:
-        ArgumentError: If there is no ResNet of this depth, `num_classes` is not a positive integer, or
-            `scale` leaves a layer no channel.
+    `depth` is 18 or 34: the layers with weights, without shortcuts.
 
     Example:
         >>> sum(p.numel() for p in resnet(18).parameters())
@@ -67,22 +51,10 @@ def resnet(depth: int, num_classes: int = 10, *, scale: float = 1.0) -> nn.Seque
         nn.BatchNorm2d(channels),
         nn.ReLU(),
     ]
-    for width, length, stride in zip(STAGE_WIDTHS, STAGE_LENGTHS[depth], STAGE_STRIDES, strict=True):
-        layers += _stage(channels, scaled_width(width, scale), length=length, stride=stride)
-        channels = scaled_width(width, scale)
-    # The stages have left 4 x 4 pixels of the 32 x 32.
+    for stage, (stage_width, length) in enumerate(zip(STAGE_WIDTHS, STAGE_LENGTHS[depth], strict=True)):
+        width = scaled_width(stage_width, scale)
+        for block in range(length):  # every stage but the first begins by halving the image
+            layers.append(BasicBlock(channels, width, stride=2 if stage and not block else 1))
+            channels = width
+    # 4 x 4 pixels are left of the 32 x 32.
     return nn.Sequential(*layers, nn.AvgPool2d(4), nn.Flatten(), nn.Linear(channels, num_classes))
-
-
-def _stage(in_channels: int, out_channels: int, *, length: int, stride: int) -> list[BasicBlock]:
-    first = BasicBlock(in_channels, out_channels, stride=stride)
-    return [first, *(BasicBlock(out_channels, out_channels) for _ in range(length - 1))]
-
-
-def _shortcut(in_channels: int, out_channels: int, stride: int) -> nn.Sequential:
-    if in_channels == out_channels and stride == 1:
-        return nn.Sequential()  # the identity
-    return nn.Sequential(
-        nn.Conv2d(in_channels, out_channels, 1, stride=stride, bias=False),
-        nn.BatchNorm2d(out_channels),
-    )

@@ -1,4 +1,4 @@
-"""The loop: to the horizon, every signal, and the same records however often it was cut off."""
+"""The training loop: to the horizon, every signal, and the same records however often it was interrupted."""
 
 import math
 import multiprocessing
@@ -8,11 +8,15 @@ import time
 import numpy
 import pytest
 import torch
+from sklearn.metrics import log_loss, roc_auc_score, top_k_accuracy_score
+from torch import nn
 
 from heldin.errors import ArgumentError, StoreError
+from heldin.lab.data import Arrays
+from heldin.lab.registry import OneHotMSE
+from heldin.lab.run import METRICS, TITLES, auc, evaluate, fingerprint, metrics, prepare, run
 from heldin.lab.spec import RunSpec
-from heldin.lab.store import Store
-from heldin.lab.training import run
+from heldin.lab.store import RunLockedError, Store
 
 SPEC = RunSpec(
     dataset="digits",
@@ -28,6 +32,16 @@ SPEC = RunSpec(
 
 def epochs_of(store, spec):
     return (store.folder(spec).path / "epochs.jsonl").read_bytes()
+
+
+def interrupt_after(epoch):
+    """A callback that interrupts a run after this epoch."""
+
+    def on_epoch(line):
+        if line["epoch"] == epoch:
+            raise KeyboardInterrupt
+
+    return on_epoch
 
 
 @pytest.fixture(scope="module")
@@ -52,9 +66,9 @@ def test_every_epoch_is_recorded_with_every_signal(whole):
 
 
 def test_a_run_that_is_done_is_not_run_again(whole):
-    told = []
-    assert run(SPEC, whole, on_epoch=told.append) == whole.record(SPEC)
-    assert told == []
+    lines = []
+    assert run(SPEC, whole, on_epoch=lines.append) == whole.record(SPEC)
+    assert lines == []
 
 
 def test_records_are_a_function_of_the_spec_alone(whole, tmp_path):
@@ -65,7 +79,7 @@ def test_records_are_a_function_of_the_spec_alone(whole, tmp_path):
     assert epochs_of(Store(tmp_path), SPEC) == epochs_of(whole, SPEC)
 
 
-def test_the_global_streams_go_on_as_if_nothing_had_been_run(tmp_path):
+def test_the_global_random_streams_are_restored(tmp_path):
     before = torch.get_rng_state(), random.getstate()
     run(SPEC.with_(epochs=1), Store(tmp_path))
     assert torch.equal(torch.get_rng_state(), before[0])
@@ -73,19 +87,14 @@ def test_the_global_streams_go_on_as_if_nothing_had_been_run(tmp_path):
 
 
 @pytest.mark.parametrize("last", range(5))
-def test_a_run_cut_off_after_any_epoch_goes_on_to_the_same_records(whole, tmp_path, last):
+def test_a_run_interrupted_after_any_epoch_continues_to_the_same_records(whole, tmp_path, last):
     store = Store(tmp_path)
-
-    def cut_off(line):
-        if line["epoch"] == last:
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        run(SPEC, store, on_epoch=cut_off)
+        run(SPEC, store, on_epoch=interrupt_after(last))
     assert not store.record(SPEC).done
-    told = []
-    run(SPEC, store, on_epoch=told.append)
-    assert [line["epoch"] for line in told] == list(range(last + 1, 6))
+    lines = []
+    run(SPEC, store, on_epoch=lines.append)
+    assert [line["epoch"] for line in lines] == list(range(last + 1, 6))
     assert epochs_of(store, SPEC) == epochs_of(whole, SPEC)
 
 
@@ -96,21 +105,22 @@ def _child(root):
     run(KILLED, Store(root))
 
 
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_killed_at_any_moment_it_goes_on_to_the_same_records(tmp_path):
-    """At least 20 kills, each at a moment drawn over the time the work takes; some come before, some after it."""
-    context = multiprocessing.get_context("fork")  # which starts at once: half of all kills hit the work itself
+def test_a_run_killed_at_any_moment_continues_to_the_same_records(tmp_path):
+    """At least 20 kills, each at a random moment of the time a run takes."""
+    context = multiprocessing.get_context("fork")  # starts fast: half of all kills hit the run itself
     moments, kills, epochs_lost = random.Random(0), 0, []
     run(KILLED, Store(tmp_path / "whole"))
     started = time.perf_counter()
-    _begun(context, tmp_path / "first").join()
+    _start(context, tmp_path / "first").join()
     length = time.perf_counter() - started
     attempt = 0
     while kills < 20:
         folder = Store(tmp_path / str(attempt)).folder(KILLED)
         while not folder.done:
             before = len(folder.lines())
-            process = _begun(context, tmp_path / str(attempt))
+            process = _start(context, tmp_path / str(attempt))
             process.join(moments.uniform(0.2, 1.0) * length)
             if process.is_alive():
                 process.kill()
@@ -122,22 +132,17 @@ def test_killed_at_any_moment_it_goes_on_to_the_same_records(tmp_path):
     assert max(epochs_lost) <= 1
 
 
-def _begun(context, root):
+def _start(context, root):
     process = context.Process(target=_child, args=(root,))
     process.start()
     return process
 
 
 @pytest.mark.parametrize("half", ["line", "checkpoint", "both"])
-def test_what_a_crash_left_half_written_is_computed_again(whole, tmp_path, half):
+def test_what_a_crash_left_incomplete_is_computed_again(whole, tmp_path, half):
     store = Store(tmp_path)
-
-    def cut_off(line):
-        if line["epoch"] == 3:
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        run(SPEC, store, on_epoch=cut_off)
+        run(SPEC, store, on_epoch=interrupt_after(3))
     folder = store.folder(SPEC).path
     if half in ("line", "both"):
         with (folder / "epochs.jsonl").open("a") as file:
@@ -168,17 +173,13 @@ def test_what_a_crash_left_half_written_is_computed_again(whole, tmp_path, half)
 def test_every_kind_of_run_can_be_resumed(tmp_path, changes):
     spec = SPEC.with_(epochs=2, **changes)
     run(spec, Store(tmp_path / "whole"))
-
-    def cut_off(line):
-        raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        run(spec, Store(tmp_path / "parts"), on_epoch=cut_off)
+        run(spec, Store(tmp_path / "parts"), on_epoch=interrupt_after(0))
     run(spec, Store(tmp_path / "parts"))
     assert epochs_of(Store(tmp_path / "parts"), spec) == epochs_of(Store(tmp_path / "whole"), spec)
 
 
-def test_a_fold_is_validated_on_what_it_left_out(tmp_path):
+def test_a_run_without_a_fold_is_validated_on_it(tmp_path):
     (line,) = run(SPEC.with_(epochs=1, fold=0, folds=4), Store(tmp_path)).epochs
     assert {"val_loss", "val_error"} <= line.keys()
 
@@ -197,7 +198,7 @@ def test_images_can_be_augmented(tmp_path):
     assert plain["train_loss"] != augmented["train_loss"]
 
 
-def test_the_horizon_may_be_a_training_loss(tmp_path):
+def test_training_ends_below_until_loss(tmp_path):
     record = run(SPEC.with_(epochs=50, until_loss=2.0, signals=()), Store(tmp_path))
     losses = record.curve("train_loss")
     assert losses[-1] < 2.0
@@ -205,18 +206,11 @@ def test_the_horizon_may_be_a_training_loss(tmp_path):
     assert len(losses) < 50
 
 
-def test_a_horizon_reached_just_before_a_crash_is_not_overrun(tmp_path):
+def test_a_run_that_crashed_after_its_last_epoch_is_not_trained_further(tmp_path):
     spec = SPEC.with_(epochs=50, until_loss=2.0, signals=())
     expected = len(run(spec, Store(tmp_path / "whole")).epochs)
-    told = []
-
-    def cut_off(line):
-        told.append(line)
-        if len(told) == expected:
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        run(spec, Store(tmp_path / "parts"), on_epoch=cut_off)
+        run(spec, Store(tmp_path / "parts"), on_epoch=interrupt_after(expected - 1))
     assert len(run(spec, Store(tmp_path / "parts")).epochs) == expected
 
 
@@ -226,7 +220,7 @@ def test_training_that_diverges_is_recorded_to_the_end(tmp_path):
     assert not math.isfinite(record.curve("train_loss")[-1])
 
 
-def test_seconds_stand_in_a_file_of_their_own(whole):
+def test_seconds_are_not_in_the_records(whole):
     lines = whole.folder(SPEC).lines("timings.jsonl")
     assert lines[0]["begun"]["torch"] == torch.__version__
     assert set(lines[1]["seconds"]) == {"train", "evaluate", "probe"}
@@ -244,15 +238,15 @@ def test_seconds_stand_in_a_file_of_their_own(whole):
     ],
     ids=str,
 )
-def test_what_the_data_cannot_give_is_refused_before_anything_is_written(tmp_path, changes, word):
+def test_an_impossible_run_is_refused_before_anything_is_written(tmp_path, changes, word):
     with pytest.raises(ArgumentError, match=word):
         run(SPEC.with_(**changes), Store(tmp_path))
     assert not (tmp_path / "runs").exists() or not any((tmp_path / "runs").iterdir())
 
 
-def test_a_run_another_process_works_on_is_refused(tmp_path):
+def test_a_run_that_is_locked_is_refused(tmp_path):
     store = Store(tmp_path)
-    with store.folder(SPEC).locked(), pytest.raises(StoreError, match="another process"):
+    with store.folder(SPEC).locked(), pytest.raises(RunLockedError, match="another process"):
         run(SPEC, store)
 
 
@@ -261,13 +255,120 @@ def test_a_run_is_not_resumed_on_other_data(tmp_path):
     spec = SPEC.with_(dataset="npz:mine", num_samples=None, batch_size=10, epochs=2, signals=())
     arrays = {"x_train": x, "y_train": y, "x_test": x, "y_test": y}
     numpy.savez(tmp_path / "mine.npz", **{name: value.numpy() for name, value in arrays.items()})
-
-    def cut_off(line):
-        raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        run(spec, Store(tmp_path), data_root=tmp_path, on_epoch=cut_off)
+        run(spec, Store(tmp_path), data_root=tmp_path, on_epoch=interrupt_after(0))
     arrays["y_test"] = 1 - y
     numpy.savez(tmp_path / "mine.npz", **{name: value.numpy() for name, value in arrays.items()})
     with pytest.raises(StoreError, match="other data"):
         run(spec, Store(tmp_path), data_root=tmp_path)
+
+
+@pytest.fixture
+def arrays():
+    x, y = torch.arange(100.0)[:, None], torch.arange(100) % 5
+    return Arrays("toy", x, y, x[:20].clone(), y[:20].clone(), 5)
+
+
+def small_spec(**changes):
+    return RunSpec(**{"batch_size": 4, **changes})
+
+
+def test_a_subset_keeps_samples_and_labels_together(arrays):
+    split = prepare(small_spec(num_samples=30), arrays)
+    assert len(split.x_train) == len(set(split.x_train.flatten().tolist())) == 30
+    assert torch.equal(split.x_train.flatten().long() % 5, split.y_train)
+    assert split.x_val is None
+
+
+def test_the_test_set_is_complete_and_without_noise(arrays):
+    split = prepare(small_spec(num_samples=30, label_noise=1.0), arrays)
+    assert torch.equal(split.y_test, arrays.y_test)
+    assert torch.equal(split.x_test, arrays.x_test)
+
+
+def test_label_noise_changes_the_given_fraction(arrays):
+    clean = prepare(small_spec(), arrays)
+    noisy = prepare(small_spec(label_noise=0.5), arrays)
+    assert torch.equal(clean.x_train, noisy.x_train)
+    assert 25 <= int((clean.y_train != noisy.y_train).sum()) <= 50  # 50 are replaced, a fifth of them by the same label
+
+
+def test_folds_share_subset_and_noise_and_leave_each_sample_out_once(arrays):
+    splits = [prepare(small_spec(num_samples=40, label_noise=0.5, fold=i, folds=4), arrays) for i in range(4)]
+    full = prepare(small_spec(num_samples=40, label_noise=0.5), arrays)
+    labels = dict(zip(full.x_train.flatten().tolist(), full.y_train.tolist(), strict=True))
+    left_out = []
+    for split in splits:
+        inside, outside = split.x_train.flatten().tolist(), split.x_val.flatten().tolist()
+        assert sorted([*inside, *outside]) == sorted(labels)
+        assert [labels[x] for x in inside] == split.y_train.tolist()
+        assert [labels[x] for x in outside] == split.y_val.tolist()
+        left_out += outside
+    assert sorted(left_out) == sorted(labels)
+
+
+def test_another_seed_gives_another_subset(arrays):
+    one, other = (prepare(small_spec(num_samples=30, seed=seed), arrays) for seed in (0, 1))
+    assert not torch.equal(one.x_train, other.x_train)
+
+
+@pytest.mark.parametrize("changes", [{"num_samples": 101}, {"batch_size": 101}, {"fold": 0, "folds": 101}], ids=str)
+def test_more_samples_than_available_are_refused(arrays, changes):
+    with pytest.raises(ArgumentError, match="at most"):
+        prepare(small_spec(**changes), arrays)
+
+
+def test_augmentation_needs_images(arrays):
+    with pytest.raises(ArgumentError, match=r"needs images \(c, h, w\). Found samples of shape \(1,\) in mnist5k"):
+        prepare(small_spec(augment=True), arrays)
+
+
+def test_the_fingerprint_changes_with_the_data(arrays):
+    split = prepare(small_spec(), arrays)
+    assert fingerprint(split) == fingerprint(prepare(small_spec(), arrays))
+    assert fingerprint(split) != fingerprint(prepare(small_spec(label_noise=0.5), arrays))
+    assert fingerprint(split)["train"] == 100
+
+
+def test_a_signal_that_compares_with_a_fold_needs_one(arrays):
+    signals = ("train_val_disparity",)
+    with pytest.raises(ArgumentError, match="--folds 5"):
+        prepare(small_spec(signals=signals), arrays)
+    assert prepare(small_spec(signals=signals, fold=0, folds=4), arrays).x_val is not None
+
+
+def test_loss_error_and_top5_agree_with_scikit_learn():
+    outputs, y = torch.randn(200, 10), torch.randint(10, (200,))
+    found = metrics(nn.CrossEntropyLoss(), outputs, y)
+    assert found["loss"] == pytest.approx(log_loss(y, outputs.double().softmax(1), labels=range(10)), rel=1e-5)
+    assert found["error"] == pytest.approx(1 - float((outputs.argmax(1) == y).float().mean()))
+    assert found["top5"] == pytest.approx(1 - top_k_accuracy_score(y, outputs, k=5, labels=range(10)))
+    assert "auc" not in found
+
+
+def test_auc_agrees_with_scikit_learn_also_with_ties():
+    scores, y = torch.randint(5, (100,)).float(), torch.randint(2, (100,))
+    assert auc(scores, y) == pytest.approx(roc_auc_score(y, scores))
+    assert math.isnan(auc(scores, torch.zeros(100, dtype=torch.long)))
+
+
+def test_two_classes_have_an_auc_and_no_top5():
+    assert set(metrics(nn.CrossEntropyLoss(), torch.randn(9, 2), torch.arange(9) % 2)) == {"loss", "error", "auc"}
+
+
+def test_evaluation_uses_evaluation_mode_and_restores_the_mode():
+    model = nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.5)).train()
+    x, y = torch.randn(700, 4), torch.randint(3, (700,))
+    first, second = (evaluate(model, nn.CrossEntropyLoss(), x, y) for _ in range(2))
+    assert first == second
+    assert model.training
+
+
+def test_the_loss_of_the_spec_is_recorded():
+    output, target = torch.tensor([[1.0, 0.0], [0.5, 0.5]]), torch.tensor([0, 1])
+    assert metrics(OneHotMSE(), output, target)["loss"] == 0.125
+
+
+def test_every_metric_of_a_record_has_a_title():
+    found = {f"test_{name}" for C in (2, 10) for name in metrics(OneHotMSE(), torch.rand(4, C), torch.arange(4) % 2)}
+    assert found == {*METRICS} <= {*TITLES}

@@ -1,4 +1,4 @@
-"""Downloads, from a server on the loopback that serves well, badly, or is gone."""
+"""Downloads from a local server that works, fails or is gone; the data folder."""
 
 import gzip
 import hashlib
@@ -16,11 +16,12 @@ import pytest
 
 from heldin.errors import DataError
 from heldin.lab import data
-from heldin.lab.data import catalogue
-from heldin.lab.data.dataset import Remote
-from heldin.lab.data.downloading import download, md5_of
+from heldin.lab.data import DATASETS, data_root
+from heldin.lab.data.files import Download, download, first_existing, md5_of
+from heldin.lab.data.idx import idx_files
+from heldin.lab.data.registry import MNIST_FILES
 
-CONTENT = bytes(range(256)) * 2000  # some pieces long
+CONTENT = bytes(range(256)) * 2000  # several chunks long
 MD5 = hashlib.md5(CONTENT).hexdigest()
 
 
@@ -69,14 +70,14 @@ def gone():
 
 
 def get(root, *urls):
-    return download(Remote("folder/file.bin", MD5, urls), root, by_hand="put file.bin there.")
+    return download(Download("folder/file.bin", MD5, urls), root, instructions="put file.bin there.")
 
 
 def files_below(root):
     return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
 
 
-def test_a_good_file_arrives_at_its_place_and_nothing_else(server, tmp_path):
+def test_a_good_file_is_downloaded_and_nothing_else(server, tmp_path):
     assert get(tmp_path, f"{server.url}/good/file.bin") == tmp_path / "folder/file.bin"
     assert (tmp_path / "folder/file.bin").read_bytes() == CONTENT
     assert files_below(tmp_path) == ["folder/file.bin"]
@@ -94,7 +95,7 @@ def test_there_is_a_progress_bar_on_a_terminal(server, tmp_path, monkeypatch, te
 @pytest.mark.parametrize(
     ("manner", "reason"),
     [
-        ("truncated", "the connection broke off|no connection"),
+        ("truncated", "the connection was interrupted|no connection"),
         ("unsized", f"its md5 is not {MD5}"),
         ("wrong", f"its md5 is not {MD5}"),
         ("missing", "the server answered 404"),
@@ -109,27 +110,27 @@ def test_a_bad_file_is_refused_and_leaves_nothing_behind(server, tmp_path, manne
     assert files_below(tmp_path) == []
 
 
-def test_a_server_that_is_gone_is_named_and_so_is_the_way_by_hand(gone, tmp_path):
+def test_without_a_connection_the_instructions_are_shown(gone, tmp_path):
     with pytest.raises(DataError, match="no connection. By hand: put file.bin there."):
         get(tmp_path, f"{gone}/file.bin")
     assert files_below(tmp_path) == []
 
 
-def test_the_next_place_is_tried(server, gone, tmp_path):
+def test_the_next_url_is_tried(server, gone, tmp_path):
     places = [f"{gone}/file.bin", *(f"{server.url}/{manner}/file.bin" for manner in ("missing", "wrong", "good"))]
     get(tmp_path, *places)
     assert md5_of(tmp_path / "folder/file.bin") == MD5
     assert server.asked == ["/missing/file.bin", "/wrong/file.bin", "/good/file.bin"]
 
 
-def test_when_every_place_fails_each_is_named(server, gone, tmp_path):
+def test_when_every_url_fails_each_is_named(server, gone, tmp_path):
     with pytest.raises(DataError) as raised:
         get(tmp_path, f"{gone}/file.bin", f"{server.url}/missing/file.bin")
     assert f"{gone}/file.bin: no connection" in str(raised.value)
     assert f"{server.url}/missing/file.bin: the server answered 404" in str(raised.value)
 
 
-def test_what_is_there_is_never_overwritten(server, tmp_path):
+def test_an_existing_file_is_never_overwritten(server, tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder/file.bin").write_text("mine")
     get(tmp_path, f"{server.url}/good/file.bin")
@@ -143,7 +144,7 @@ def test_a_folder_that_cannot_be_made_is_named(server, tmp_path):
         get(tmp_path, f"{server.url}/good/file.bin")
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere")
 def test_a_folder_that_cannot_be_written_is_named(server, tmp_path):
     tmp_path.chmod(0o500)
     with pytest.raises(DataError, match="folder/file.bin cannot be written"):
@@ -152,7 +153,7 @@ def test_a_folder_that_cannot_be_written_is_named(server, tmp_path):
 
 @pytest.fixture
 def small_mnist(server, monkeypatch):
-    """MNIST with six images, to be had from the server."""
+    """MNIST with six images, on the server."""
 
     def zipped(array):
         head = bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape)
@@ -165,14 +166,14 @@ def small_mnist(server, monkeypatch):
         "t10k-images": images[4:],
         "t10k-labels": labels[4:],
     }
-    original = catalogue.DATASETS["mnist"]
-    remotes = []
-    for remote, array in zip(original.remotes, arrays.values(), strict=True):
-        name, content = remote.path.split("/")[-1], zipped(array)
-        server.files[name] = content
-        remotes.append(Remote(remote.path, hashlib.md5(content).hexdigest(), (f"{server.url}/good/{name}",)))
-    monkeypatch.setitem(catalogue.DATASETS, "mnist", replace(original, remotes=tuple(remotes)))
-    return remotes
+    files = []
+    for file, array in zip(MNIST_FILES, arrays.values(), strict=True):
+        content = zipped(array)
+        server.files[f"{file.name}.gz"] = content
+        files.append(file._replace(gzipped_md5=hashlib.md5(content).hexdigest()))
+    small = idx_files(files, [f"{server.url}/good"], npz="mnist.npz", shape=(1, 28, 28), num_classes=10)
+    monkeypatch.setitem(DATASETS, "mnist", replace(DATASETS["mnist"], format=small))
+    return small.downloads
 
 
 def test_loading_downloads_what_is_missing_once(server, small_mnist, tmp_path):
@@ -181,16 +182,16 @@ def test_loading_downloads_what_is_missing_once(server, small_mnist, tmp_path):
         assert arrays.y_train.tolist() == [0, 1, 2, 3]
     assert len(server.asked) == 4
     assert data.describe("mnist", tmp_path).path == tmp_path / "MNIST/raw"
-    assert files_below(tmp_path) == sorted(remote.path for remote in small_mnist)
+    assert files_below(tmp_path) == sorted(file.path for file in small_mnist)
 
 
-def test_loading_downloads_nothing_unless_it_may(server, small_mnist, tmp_path):
+def test_loading_with_download_false_downloads_nothing(server, small_mnist, tmp_path):
     with pytest.raises(DataError, match="`heldin data fetch mnist` downloads it"):
         data.load("mnist", tmp_path, download=False)
     assert server.asked == []
 
 
-def test_an_interrupted_fetch_goes_on_where_it_was(server, small_mnist, tmp_path):
+def test_an_interrupted_fetch_is_continued(server, small_mnist, tmp_path):
     last = small_mnist[-1]
     content = server.files.pop(last.path.split("/")[-1])  # now a file with another checksum
     with pytest.raises(DataError, match="By hand: put train-images-idx3-ubyte.gz, .* into .*/MNIST/raw, or mnist.npz"):
@@ -202,8 +203,49 @@ def test_an_interrupted_fetch_goes_on_where_it_was(server, small_mnist, tmp_path
     assert data.load("mnist", tmp_path).y_test.tolist() == [4, 5]
 
 
-def test_fetching_what_is_there_asks_no_one(server, small_mnist, tmp_path):
+def test_fetching_a_present_dataset_sends_no_request(server, small_mnist, tmp_path):
     data.fetch("mnist", tmp_path)
     server.asked.clear()
     assert data.fetch("mnist", tmp_path) == (tmp_path / "MNIST/raw",)
     assert server.asked == []
+
+
+def test_the_first_existing_file_is_returned(tmp_path):
+    assert first_existing(tmp_path, "folder", "file") is None
+    (tmp_path / "file").touch()
+    assert first_existing(tmp_path, "folder", "file") == tmp_path / "file"
+    (tmp_path / "folder").mkdir()
+    assert first_existing(tmp_path, "folder", "file") == tmp_path / "folder"
+
+
+def test_the_argument_comes_before_the_variable(tmp_path, monkeypatch):
+    monkeypatch.setenv("HELDIN_DATA", str(tmp_path / "variable"))
+    assert data_root(tmp_path / "argument") == tmp_path / "argument"
+    assert data_root(str(tmp_path / "argument")) == tmp_path / "argument"
+
+
+def test_the_variable_comes_before_the_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("HELDIN_DATA", str(tmp_path))
+    assert data_root() == tmp_path
+
+
+@pytest.mark.parametrize("value", [None, ""])
+def test_the_default_data_folder_is_the_users_cache_folder(value, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("HELDIN_DATA", raising=False)
+    if value is not None:
+        monkeypatch.setenv("HELDIN_DATA", value)
+    assert data_root().name == "heldin"
+    assert not data_root().exists()  # nothing is created
+
+
+def test_a_tilde_is_expanded(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))  # on Windows
+    assert data_root("~/data") == tmp_path / "data"
+
+
+def test_a_file_is_refused_as_data_folder(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(DataError, match="should be a folder. Found the file"):
+        data_root(tmp_path / "file")

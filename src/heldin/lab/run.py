@@ -1,0 +1,354 @@
+"""The training loop: to the horizon, with every signal measured after every epoch; resumable.
+
+It never stops early: rules are replayed over its records. Everything random in an epoch follows from the spec's seed
+and the epoch's number, and one thread computes, so a run that was killed and resumed writes the same records as one
+that was not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+import heldin
+from heldin.errors import ArgumentError, StoreError
+from heldin.lab.data import Arrays, Exams, Samples, augment, corrupt, folds, load, select, subset
+from heldin.lab.measurements import Measurements
+from heldin.lab.registry import LOSSES, OPTIMIZERS, build_model
+from heldin.lab.spec import RunSpec, parse_signal
+from heldin.lab.store import JsonObject, RunFolder, RunRecord, Store
+from heldin.needs import BatchGradients
+from heldin.probing.isolation import derive_seed, seeded_randomness
+from heldin.probing.losses import unreduced
+
+METRICS = ("test_loss", "test_error", "test_top5", "test_auc")
+"""The metrics on the test set that a record may hold."""
+
+TITLES = {
+    "test_loss": "test loss",
+    "test_error": "test error",
+    "test_accuracy": "test accuracy",  # 1 - test_error
+    "test_top5": "test top-5 error",
+    "test_auc": "test AUC",
+}
+"""How tables and figures name them."""
+
+EVALUATION_BATCH = 128  # small enough for the outputs of convolutions to stay in the cache: a third faster than 512
+
+OnEpoch = Callable[[JsonObject], None]
+
+
+def run(
+    spec: RunSpec, store: Store, *, data_root: Path | str | None = None, on_epoch: OnEpoch | None = None
+) -> RunRecord:
+    """Train to the horizon and record every epoch; continue where an earlier call was interrupted.
+
+    Args:
+        spec: what to run.
+        store: where the records go.
+        data_root: the folder of the datasets.
+        on_epoch: called with each new line of the record.
+
+    Returns:
+        The whole record.
+
+    Raises:
+        RunLockedError: If another process is working on this run.
+    """
+    folder = store.folder(spec)
+    if folder.done:
+        return folder.record()
+    split = prepare(spec, load(spec.dataset, data_root))
+    with _one_thread(), seeded_randomness(derive_seed(spec.seed, "initial weights")):
+        training = _Training(spec, split)  # refuses what cannot be run, before anything is written
+        with folder.locked():
+            if not folder.record().done:  # another process may have finished it meanwhile
+                _train(training, folder, on_epoch)
+    return folder.record()
+
+
+@dataclass(frozen=True)
+class Split:
+    """The samples of one run."""
+
+    x_train: Samples
+    y_train: Tensor
+    x_val: Samples | None  # the fold left out; with the same label noise
+    y_val: Tensor | None
+    x_test: Samples
+    y_test: Tensor
+    num_classes: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one sample."""
+        return tuple(self.x_train.shape[1:])
+
+
+def prepare(spec: RunSpec, arrays: Arrays) -> Split:
+    """Take the subset, label noise and fold of a spec; refused if the data is too small for it."""
+    available = len(arrays.x_train)
+    num = available if spec.num_samples is None else spec.num_samples
+    _require_enough_data(spec, arrays, num)
+    chosen = subset(available, num, derive_seed(spec.seed, "subset"))
+    x, y = select(arrays.x_train, chosen), arrays.y_train[chosen]
+    y = corrupt(y, spec.label_noise, arrays.num_classes, derive_seed(spec.seed, "noise"))
+    test = arrays.x_test, arrays.y_test, arrays.num_classes
+    if spec.fold is None or spec.folds is None:
+        return Split(x, y, None, None, *test)
+    parts = folds(num, spec.folds, derive_seed(spec.seed, "folds"))
+    rest = torch.cat([part for number, part in enumerate(parts) if number != spec.fold]).sort().values
+    out = parts[spec.fold]
+    return Split(select(x, rest), y[rest], select(x, out), y[out], *test)
+
+
+def _require_enough_data(spec: RunSpec, arrays: Arrays, num: int) -> None:
+    available = len(arrays.x_train)
+    if num > available:
+        raise ArgumentError(
+            f"Parameter `num_samples` should be at most {available}, all that {spec.dataset} has for training. "
+            f"Found `num_samples = {num}`."
+        )
+    if spec.batch_size > num:
+        raise ArgumentError(
+            f"Parameter `batch_size` should be at most {num}, the number of samples. "
+            f"Found `batch_size = {spec.batch_size}`."
+        )
+    if spec.augment and len(arrays.x_train.shape) != 4:
+        raise ArgumentError(
+            f"Augmentation needs images (c, h, w). Found samples of shape {tuple(arrays.x_train.shape[1:])} in "
+            f"{spec.dataset}. Train without it, or on another dataset."
+        )
+    for label in spec.signals:
+        need = parse_signal(label).signal.needs
+        if isinstance(need, BatchGradients) and need.against and spec.fold is None:
+            raise ArgumentError(
+                f"The signal {label!r} compares with the fold left out. Found a run on all the data. "
+                "Give a fold and the number of folds (--folds 5), or leave the signal out."
+            )
+
+
+def fingerprint(split: Split) -> dict[str, int | str]:
+    """The number of samples, and a hash of some of them: tells whether the data behind a dataset's name changed."""
+    digest = hashlib.sha256(split.y_train.numpy().tobytes() + split.y_test.numpy().tobytes())
+    for x in (split.x_train, split.x_test):
+        digest.update(x[: 1 if isinstance(x, Exams) else 16].contiguous().numpy().tobytes())
+    return {"train": len(split.y_train), "test": len(split.y_test), "hash": digest.hexdigest()[:16]}
+
+
+@torch.no_grad()
+def evaluate(model: nn.Module, loss: nn.Module, x: Samples, y: Tensor) -> dict[str, float]:
+    """The metrics of `model` on (x, y), in evaluation mode; the mode is restored afterwards."""
+    was_training = model.training
+    model.eval()
+    try:
+        size = 1 if isinstance(x, Exams) else EVALUATION_BATCH
+        outputs = torch.cat([model(x[start : start + size]) for start in range(0, len(x), size)])
+    finally:
+        model.train(was_training)
+    return metrics(loss, outputs, y)
+
+
+@torch.no_grad()
+def metrics(loss: nn.Module, outputs: Tensor, y: Tensor) -> dict[str, float]:
+    """Loss and error of outputs (n, C) for classes (n,); top-5 error from 6 classes on, AUC for 2 classes."""
+    found = {
+        "loss": float(unreduced(loss)(outputs, y).double().mean()),
+        "error": float((outputs.argmax(1) != y).double().mean()),
+    }
+    if outputs.shape[1] > 5:
+        likeliest = outputs.topk(5, dim=1).indices  # (n, 5)
+        found["top5"] = float((likeliest != y[:, None]).all(1).double().mean())
+    if outputs.shape[1] == 2:
+        found["auc"] = auc(outputs[:, 1] - outputs[:, 0], y)
+    return found
+
+
+def auc(scores: Tensor, y: Tensor) -> float:
+    """The area under the ROC curve: how often a positive scores above a negative. NaN if either is missing."""
+    positives = int((y == 1).sum())
+    negatives = len(y) - positives
+    if positives == 0 or negatives == 0:
+        return float("nan")
+    _, where, counts = torch.unique(scores.double(), return_inverse=True, return_counts=True)
+    ranks = counts.cumsum(0).double() - (counts.double() - 1) / 2  # the mean rank of each value
+    above = float(ranks[where][y == 1].sum()) - positives * (positives + 1) / 2
+    return above / (positives * negatives)
+
+
+def _train(training: _Training, folder: RunFolder, on_epoch: OnEpoch | None) -> None:
+    """Train from the last checkpoint to the horizon."""
+    start = _resume(training, folder)
+    folder.append("timings.jsonl", {"begun": {**_environment(), "data": training.data}, "at_epoch": start})
+    if not (start and training.is_last(folder.lines()[-1])):
+        for epoch in range(start, training.spec.epochs):
+            line, timing = training.epoch(epoch)
+            folder.append("epochs.jsonl", line)
+            folder.append("timings.jsonl", timing)
+            folder.save(training.checkpoint(epoch))
+            if on_epoch is not None:
+                on_epoch(line)
+            if training.is_last(line):
+                break
+    folder.finish({"epochs": len(folder.lines())})
+
+
+def _resume(training: _Training, folder: RunFolder) -> int:
+    """Restore the last checkpoint, and return the first epoch that is still to be trained."""
+    folder.begin()
+    checkpoint = folder.checkpoint()
+    start = 0
+    if checkpoint is not None and checkpoint["data"] != training.data:
+        raise StoreError(
+            f"Run {training.spec.id} was started on other data: {training.spec.dataset} has changed since. "
+            f"Put the data back, or remove {folder.path} to start again."
+        )
+    if checkpoint is not None and len(folder.lines()) > checkpoint["epoch"]:
+        training.restore(checkpoint)
+        start = checkpoint["epoch"] + 1
+    folder.truncate("epochs.jsonl", start)
+    return start
+
+
+class _Training:
+    """A model in training."""
+
+    def __init__(self, spec: RunSpec, split: Split) -> None:
+        self.spec = spec
+        self.split = split
+        self.model = build_model(spec.model, split.shape, split.num_classes, scale=spec.scale, init=spec.init)
+        self.loss = LOSSES[spec.loss]()
+        self.optimizer = OPTIMIZERS[spec.optimizer](
+            self.model.parameters(), lr=spec.learning_rate, weight_decay=spec.weight_decay
+        )
+        self.measurements = Measurements(spec, self.model, self.loss, self.optimizer)
+        self.data = fingerprint(split)
+
+    def epoch(self, epoch: int) -> tuple[JsonObject, JsonObject]:
+        """Train and measure one epoch; return its line of records, and its line of timings."""
+        torch.manual_seed(derive_seed(self.spec.seed, "epoch", epoch))
+        clock, split = _Clock(), self.split
+        with clock.timed("train"):
+            outputs = self._pass(epoch, clock)
+        with clock.timed("evaluate"):
+            line: JsonObject = {"epoch": epoch, **_prefixed("train", metrics(self.loss, outputs, split.y_train))}
+            for name, x, y in (("test", split.x_test, split.y_test), ("val", split.x_val, split.y_val)):
+                if x is not None and y is not None:
+                    line |= _prefixed(name, evaluate(self.model, self.loss, x, y))
+        squares = [float(p.detach().double().square().sum()) for p in self.model.parameters()]
+        line["parameter_norm"] = sum(squares) ** 0.5
+        with clock.timed("probe"):
+            line["signals"] = self.measurements.read(epoch, split, outputs)
+        units = self._unit_seconds(clock)
+        return line, {"epoch": epoch, "seconds": dict(clock.seconds), "unit_seconds": units}
+
+    def _pass(self, epoch: int, clock: _Clock) -> Tensor:
+        """Train on every batch once; return the outputs of every sample, each from just before its batch's step."""
+        x, y = self.split.x_train, self.split.y_train
+        outputs = torch.zeros(len(x), self.split.num_classes)
+        self.model.train()
+        for number, part in enumerate(self._batches(epoch, len(x))):
+            inputs = x[part]
+            if self.spec.augment:
+                inputs = augment(inputs, derive_seed(self.spec.seed, "augment", epoch, number))
+            with clock.timed("batch_gradient"):
+                self.optimizer.zero_grad()
+                output = self.model(inputs)
+                self.loss(output, y[part]).backward()
+            with clock.timed("optimizer_step"):
+                self.optimizer.step()
+            outputs[part] = output.detach()
+        return outputs
+
+    def _batches(self, epoch: int, num_samples: int) -> list[Tensor]:
+        """The indices of each batch of an epoch."""
+        size = self.spec.batch_size
+        generator = torch.Generator().manual_seed(derive_seed(self.spec.seed, "order", epoch))
+        order = torch.randperm(num_samples, generator=generator)
+        parts = [order[start : start + size] for start in range(0, num_samples, size)]
+        if len(parts) > 1 and len(parts[-1]) == 1 < size:  # BatchNorm has no statistics of a single sample
+            parts[-2:] = [torch.cat(parts[-2:])]
+        return parts
+
+    def _unit_seconds(self, clock: _Clock) -> dict[str, float]:
+        """The paper's t1 to t4: a batch gradient, a distance between two, a step, the evaluation of a batch."""
+        size = min(self.spec.batch_size, len(self.split.x_test))
+        with clock.timed("batch_evaluation"):
+            evaluate(self.model, self.loss, self.split.x_test[:size], self.split.y_test[:size])
+        gradient = torch.cat([p.detach().reshape(-1) for p in self.model.parameters()])
+        other = gradient + 1.0
+        with clock.timed("distance"):
+            float(torch.linalg.vector_norm(gradient - other))
+        names = ("batch_gradient", "distance", "optimizer_step", "batch_evaluation")
+        return {name: clock.seconds.pop(name) / clock.counts[name] for name in names}
+
+    def is_last(self, line: JsonObject) -> bool:
+        """Whether the horizon is reached with this line of records."""
+        until = self.spec.until_loss
+        return bool(line["epoch"] + 1 >= self.spec.epochs or (until is not None and line["train_loss"] < until))
+
+    def checkpoint(self, epoch: int) -> JsonObject:
+        """All that is needed to continue after this epoch."""
+        return {
+            "epoch": epoch,
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "memory": self.measurements.memory,
+            "data": self.data,
+        }
+
+    def restore(self, checkpoint: JsonObject) -> None:
+        """Continue from a checkpoint."""
+        self.model.load_state_dict(checkpoint["model"])
+        self.optimizer.load_state_dict(checkpoint["optimizer"])
+        self.measurements.memory = checkpoint["memory"]
+
+
+@dataclass
+class _Clock:
+    """Seconds and number of calls, by name."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+
+    @contextmanager
+    def timed(self, name: str) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+        self.counts[name] = self.counts.get(name, 0) + 1
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Compute on one thread: with more, the last digits of a sum depend on their number."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _prefixed(prefix: str, found: dict[str, float]) -> dict[str, float]:
+    return {f"{prefix}_{name}": value for name, value in found.items()}
+
+
+def _environment() -> dict[str, object]:
+    return {
+        "heldin": heldin.__version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "system": platform.system(),
+        "cpus": os.cpu_count(),
+        "time": time.time(),
+    }
