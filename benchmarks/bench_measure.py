@@ -2,8 +2,8 @@
 
 Claim: measuring s = 5 batches of 128 takes at most 1.10 times as long as five plain forward and backward passes
 over the same batches (1.15 for the AlexNet, whose 20 million parameters outweigh its images; 1.20 for the fully
-connected network of 4 x 500 units, whose passes take a few milliseconds). It takes at most s + 1 = 6 times the memory of
-the model's parameters. It gives the same number as the paper's own procedure.
+connected network of 4 x 500 units, whose passes take a few milliseconds). It takes at most s + 1 = 6 times the memory
+of the model's parameters. It gives the same number as the paper's own procedure.
 
 Hardware class: a shared virtual machine, x86-64, 2 cores, no GPU; float32; torch's default threads, here 2.
 
@@ -13,8 +13,8 @@ each row of `results/measure.json` says how many. Its header holds the load befo
 before, and no more than the number of threads after. With more, two threads wait for each other and no ratio holds.
 
 Extra memory is the difference between the peak resident memory of two fresh processes that train for five steps of
-SGD, one of which then measures; 3 repeats. The bar applies only where a copy of the parameters is large compared with the
-activations (10 million parameters and more). Elsewhere the difference is mostly freed activations that the C library
+SGD, one of which then measures; 3 repeats. The bar applies only where a copy of the parameters is large compared with
+the activations (10 million parameters and more). Elsewhere the difference is mostly freed activations that the C library
 keeps, and varies by tens of megabytes; those networks have a second row with the allocator told to return large
 blocks at once (glibc's MALLOC_MMAP_THRESHOLD_), which shows the memory in use.
 
@@ -230,7 +230,8 @@ def row(case: Case, quantity: str, ratios: list[float], *, bar: float | None) ->
 
 def line(row: dict[str, Any]) -> str:
     """A row of the printed table."""
-    return f"{row['case']:<17} {row['num_parameters']:>11,} {row['quantity']:<43} {row['median']:>6.3f} {format_ratio(row)}"
+    start = f"{row['case']:<17} {row['num_parameters']:>11,} {row['quantity']:<43}"
+    return f"{start} {row['median']:>6.3f} {format_ratio(row)}"
 
 
 if __name__ == "__main__":

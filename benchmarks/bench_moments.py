@@ -170,9 +170,8 @@ def row(case: Case, quantity: str, ratios: list[float], *, bar: float | None) ->
 
 def line(row: dict[str, Any]) -> str:
     """A row of the printed table."""
-    return (
-        f"{row['case']:<17} m = {row['batch_size']:<4} {row['quantity']:<41} {row['median']:>7.3f} {format_ratio(row)}"
-    )
+    start = f"{row['case']:<17} m = {row['batch_size']:<4} {row['quantity']:<41}"
+    return f"{start} {row['median']:>7.3f} {format_ratio(row)}"
 
 
 if __name__ == "__main__":
