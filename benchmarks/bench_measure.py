@@ -14,8 +14,8 @@ before, and no more than the number of threads after. With more, two threads wai
 
 Extra memory is the difference between the peak resident memory of two fresh processes that train for five steps of
 SGD, one of which then measures; 3 repeats. The bar applies only where a copy of the parameters is large compared with
-the activations (10 million parameters and more). Elsewhere the difference is mostly freed activations that the C library
-keeps, and varies by tens of megabytes; those networks have a second row with the allocator told to return large
+the activations (10 million parameters and more). Elsewhere the difference is mostly freed activations that the C
+library keeps, and varies by tens of megabytes; those networks have a second row with the allocator set to return large
 blocks at once (glibc's MALLOC_MMAP_THRESHOLD_), which shows the memory in use.
 
 Usage: `make bench`, or `python benchmarks/bench_measure.py [--quick]`.
