@@ -8,9 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from heldin.lab.correlation import pearson
-from heldin.lab.curves import Curve, Estimate, curve_of, estimate, has, held, mean_curve
-from heldin.lab.grouping import Group
+from heldin.lab.compare import pearson
+from heldin.lab.curves import Curve, Estimate, Group, curve_of, estimate, has, mean_curve, value_at
 from heldin.lab.reproducing import ANY
 from heldin.lab.store import RunRecord
 from paper.making import MEAN_CURVE, PER_RUN, mean_of, single
@@ -65,7 +64,7 @@ def _mean(records: Records, name: str) -> Curve:
 def at_end(group: Group, name: str) -> dict[int, float]:
     """The last value of a curve, for each seed."""
     return {
-        record.spec.seed: held(curve_of(record, name), len(record.epochs) - 1)
+        record.spec.seed: value_at(curve_of(record, name), len(record.epochs) - 1)
         for record in group.full
         if has(record, name)
     }

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from heldin.lab.curves import Estimate
-from heldin.lab.grouping import Group
+from heldin.lab.curves import Estimate, Group
+from heldin.lab.methods import Kind, StoppingMethod
 from heldin.lab.reproducing import Built
-from heldin.lab.ways import Kind, Way
 from paper.making import (
     PROTOCOLS,
     Row,
@@ -27,7 +26,9 @@ from paper.making import (
 )
 
 
-def difference(group: Group, key: str, ways: Mapping[str, Way], metric: str, *, only_fired: bool = False) -> Built:
+def difference(
+    group: Group, key: str, ways: Mapping[str, StoppingMethod], metric: str, *, only_fired: bool = False
+) -> Built:
     """By how much the first of two ways exceeds the second, seed by seed.
 
     Args:
@@ -42,7 +43,7 @@ def difference(group: Group, key: str, ways: Mapping[str, Way], metric: str, *, 
     return built_of((key, protocol, *_apart(group, ways, protocol, metric, only_fired)) for protocol in PROTOCOLS)
 
 
-def best_difference(group: Group, key: str, ways: Mapping[str, Sequence[Way]], metric: str) -> Built:
+def best_difference(group: Group, key: str, ways: Mapping[str, Sequence[StoppingMethod]], metric: str) -> Built:
     """The same for the best of some ways and the best of others: those with the highest mean over the seeds."""
     if not answers(group, *(way for listed in ways.values() for way in listed)):
         return Built()
@@ -53,12 +54,12 @@ def best_difference(group: Group, key: str, ways: Mapping[str, Sequence[Way]], m
     return built_of(rows)
 
 
-def _best(group: Group, ways: Sequence[Way], protocol: str, metric: str) -> Way:
+def _best(group: Group, ways: Sequence[StoppingMethod], protocol: str, metric: str) -> StoppingMethod:
     return max(ways, key=lambda way: mean_of([*by_seed(group, way, protocol, metric).values()]))
 
 
 def _apart(
-    group: Group, ways: Mapping[str, Way], protocol: str, metric: str, only_fired: bool = False
+    group: Group, ways: Mapping[str, StoppingMethod], protocol: str, metric: str, only_fired: bool = False
 ) -> tuple[Estimate | None, str]:
     one, other = (by_seed(group, way, protocol, metric) for way in ways.values())
     seeds = one.keys() & other.keys()
@@ -70,7 +71,12 @@ def _apart(
 
 
 def epochs_apart(
-    group: Group, key: str, ways: Mapping[str, Way], of: Callable[[int], float] = float, *, verb: str = "stopped"
+    group: Group,
+    key: str,
+    ways: Mapping[str, StoppingMethod],
+    of: Callable[[int], float] = float,
+    *,
+    verb: str = "stopped",
 ) -> Built:
     """By how many epochs the first of two ways stops after the second, over the runs in which both stop."""
     if not answers(group, *ways.values()):
@@ -82,13 +88,13 @@ def epochs_apart(
     return built_of(rows)
 
 
-def gaps_between(group: Group, ways: Sequence[Way], protocol: str) -> dict[int | None, int]:
+def gaps_between(group: Group, ways: Sequence[StoppingMethod], protocol: str) -> dict[int | None, int]:
     """How many epochs lie between the second of two stops and the first, where both are made."""
     one, other = (stop_epochs(group, way, protocol) for way in ways)
     return {seed: epoch - other[seed] for seed, epoch in one.items() if seed in other}
 
 
-def drop_after(group: Group, way: Way) -> Built:
+def drop_after(group: Group, way: StoppingMethod) -> Built:
     """Where a way stops, and by how much the test loss at the end is above that there, where it stops."""
-    ends = {"the end": Way(Kind.NEVER), "disparity": way}
+    ends = {"the end": StoppingMethod(Kind.NEVER), "disparity": way}
     return together(stop_numbers(group, {"gd": way}, ()), difference(group, "drop", ends, "loss", only_fired=True))

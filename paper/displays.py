@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import matplotlib.pyplot as plt
 import pandas as pd
 
-from heldin.lab.curves import curve_of, estimate, has, mean_curve
-from heldin.lab.grouping import Group
+from heldin.lab.curves import Group, curve_of, estimate, has, mean_curve
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

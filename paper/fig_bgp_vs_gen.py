@@ -1,7 +1,7 @@
 """Figure BGP_vs_gen: ResNet-18 on CIFAR-10."""
 
+from heldin.lab.methods import Kind, StoppingMethod
 from heldin.lab.reproducing import Built, Item, Runs
-from heldin.lab.ways import Kind, Way
 from paper.gap import beside_gap
 from paper.making import group_of, stop_numbers, stops, together
 from paper.settings import RIVALS_CIFAR10, Setting, seconds_of
@@ -12,7 +12,7 @@ def build(runs: Runs, setting: Setting) -> Built:
     group = group_of(runs, setting)
     if group is None or not group.full:
         return Built()
-    ways = {"stop.gd": stops(setting, "")["gd"], "stop.best": Way(Kind.ORACLE_LOSS)}
+    ways = {"stop.gd": stops(setting, "")["gd"], "stop.best": StoppingMethod(Kind.ORACLE_LOSS)}
     return together(beside_gap(runs, setting), stop_numbers(group, ways, ()))
 
 

@@ -1,7 +1,6 @@
 """Figure fc_mnist: label noise on MNIST, four fully connected layers."""
 
-from heldin.lab.curves import Estimate
-from heldin.lab.grouping import Group
+from heldin.lab.curves import Estimate, Group
 from heldin.lab.reproducing import Built, Item, Runs
 from paper.correlating import averaged, exceeding, shared, trend
 from paper.making import numbered, together

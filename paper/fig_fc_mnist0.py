@@ -1,7 +1,7 @@
 """Figure fc_mnist0 (and fc_mnist0_main): clean labels, four fully connected layers."""
 
+from heldin.lab.methods import Kind, StoppingMethod
 from heldin.lab.reproducing import Built, Item, Runs
-from heldin.lab.ways import Kind, Way
 from heldin.rules import ConsecutiveRises, NthRise
 from paper.differing import difference
 from paper.gap import beside_gap
@@ -17,7 +17,7 @@ def build(runs: Runs) -> Built:
     if group is None or not group.full:
         return Built()
     t1, t2 = (stops(SETTING, "", rule)["gd"] for rule in (NthRise(), ConsecutiveRises()))
-    later = {"the end": Way(Kind.NEVER), "disparity by t2": t2}
+    later = {"the end": StoppingMethod(Kind.NEVER), "disparity by t2": t2}
     return together(
         beside_gap(runs, SETTING),
         stop_numbers(group, {"gd.t1": t1, "gd.t2": t2}, ("loss", "error")),

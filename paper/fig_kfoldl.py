@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from heldin.lab.grouping import Group
+from heldin.lab.curves import Group
 from heldin.lab.reproducing import Built, Item, Runs
 from heldin.rules import ConsecutiveRises, NthRise
 from paper.differing import epochs_apart, gaps_between

@@ -1,7 +1,7 @@
 """Figure norm: re-scaling against normalising the loss."""
 
+from heldin.lab.methods import Kind, StoppingMethod
 from heldin.lab.reproducing import Built, Item, Runs
-from heldin.lab.ways import Kind, Way
 from heldin.rules import NthRise
 from paper.correlating import correlations
 from paper.differing import drop_after
@@ -20,7 +20,7 @@ def build(runs: Runs) -> Built:
     return together(
         *(curves(name, group.full, signal, ("test_loss",)) for name, signal in NAMES.items()),
         numbered(numbers),
-        drop_after(group, Way(Kind.SIGNAL, RESCALINGS[0], NthRise())),
+        drop_after(group, StoppingMethod(Kind.SIGNAL, RESCALINGS[0], NthRise())),
     )
 
 

@@ -2,11 +2,10 @@
 
 from collections.abc import Iterator, Mapping
 
-from heldin.lab.curves import curve_of, held
-from heldin.lab.grouping import Group
+from heldin.lab.curves import Group, curve_of, value_at
+from heldin.lab.methods import Kind, StoppingMethod
 from heldin.lab.reproducing import ANY, Built, Item, Runs
 from heldin.lab.tables import Table
-from heldin.lab.ways import Kind, Way
 from heldin.rules import NthRise
 from paper.making import (
     PER_RUN,
@@ -25,7 +24,7 @@ from paper.making import (
 )
 from paper.settings import DISPARITY, OPTIMIZERS, seconds_of
 
-WAY = Way(Kind.SIGNAL, DISPARITY, NthRise())
+WAY = StoppingMethod(Kind.SIGNAL, DISPARITY, NthRise())
 NAMES = {"test": "test loss", "gd": "disparity"}
 LATE = 20  # the epoch from which on the paper sees the disparity of (h) fall
 
@@ -69,7 +68,7 @@ def _errors(group: Group, epochs: Mapping[int | None, int]) -> dict[int, float]:
     """The test error at the epoch of each seed, or at the one of all seeds, in percent."""
     chosen = [(record, epochs.get(record.spec.seed, epochs.get(None))) for record in group.full]
     return {
-        record.spec.seed: 100.0 * held(curve_of(record, "test_error"), epoch)
+        record.spec.seed: 100.0 * value_at(curve_of(record, "test_error"), epoch)
         for record, epoch in chosen
         if epoch is not None
     }
@@ -79,7 +78,7 @@ def _late(group: Group, panel: str) -> Iterator[Row]:
     """What changes from the 20th epoch to the last, in runs that go on for longer."""
     for name, curve in (("disparity", DISPARITY), ("loss", "test_loss")):
         curves = [curve_of(record, curve) for record in group.full if len(record.epochs) > LATE + 1]
-        changes = [held(values, len(values) - 1) - held(values, LATE) for values in curves]
+        changes = [value_at(values, len(values) - 1) - value_at(values, LATE) for values in curves]
         yield (
             f"{panel}.late.{name}",
             ANY,

@@ -3,10 +3,9 @@
 import itertools
 import statistics
 
-from heldin.lab.curves import curve_of, has
-from heldin.lab.grouping import Group
+from heldin.lab.curves import Group, curve_of, has
+from heldin.lab.methods import Kind, StoppingMethod
 from heldin.lab.reproducing import ANY, Built, Item, Runs
-from heldin.lab.ways import Kind, Way
 from heldin.rules import NthRise
 from paper.correlating import exceeding
 from paper.differing import drop_after
@@ -29,7 +28,7 @@ def build(runs: Runs) -> Built:
     numbers = {f"jump.{num}": {ANY: some([*found.values()])} for num, found in jumps.items()}
     numbers |= {f"jump.{a}-{b}": exceeding(jumps[a], jumps[b]) for a, b in itertools.pairwise(PROBES)}
     figures = {f"s{num}": LevelsDisplay({f"s = {num}": group}, label(num)) for num in PROBES}
-    stop = drop_after(group, Way(Kind.SIGNAL, DISPARITY, NthRise()))
+    stop = drop_after(group, StoppingMethod(Kind.SIGNAL, DISPARITY, NthRise()))
     return together(Built(figures=figures), numbered(numbers), stop)
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from heldin.lab.curves import Estimate, estimate
-from heldin.lab.grouping import Group
+from heldin.lab.curves import Estimate, Group, estimate
 from heldin.lab.reproducing import Built, Runs
 from paper.correlating import correlations, correlations_by_seed
 from paper.differing import difference

@@ -9,16 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from heldin.lab.comparing import comparison
-from heldin.lab.curves import Estimate, curve_of, estimate, has, held, mean_curve
+from heldin.lab.compare import comparison
+from heldin.lab.curves import Estimate, Group, curve_of, estimate, has, mean_curve, value_at
 from heldin.lab.figures import CurvesDisplay
-from heldin.lab.grouping import Group
+from heldin.lab.methods import FOLD_KINDS, Kind, StoppingMethod
 from heldin.lab.reproducing import Built, Runs
 from heldin.lab.reproducing.verdicts import MEAN_CURVE, PER_RUN
-from heldin.lab.selection import Outcome, select
+from heldin.lab.select import Outcome, select
 from heldin.lab.store import RunRecord
 from heldin.lab.tables import Table
-from heldin.lab.ways import OF_FOLDS, Kind, Way
 from heldin.rules import NthRise, Rule, replay
 from heldin.types import Direction
 from paper.settings import DISPARITY, Setting
@@ -89,14 +88,16 @@ def mean_of(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
 
 
-def stops(setting: Setting, profile: str, rule: Rule | None = None, *, signal: str = DISPARITY) -> dict[str, Way]:
+def stops(
+    setting: Setting, profile: str, rule: Rule | None = None, *, signal: str = DISPARITY
+) -> dict[str, StoppingMethod]:
     """Disparity, k-fold and k+-fold by one rule, as far as the setting has folds."""
     rule = rule or NthRise()
-    ways = {"gd": Way(Kind.SIGNAL, signal, rule)}
+    ways = {"gd": StoppingMethod(Kind.SIGNAL, signal, rule)}
     if profile in setting.folds:
         folds = setting.folds[profile]
-        ways["cv"] = Way(Kind.KFOLD, rule=rule, folds=folds)
-        ways["cv_plus"] = Way(Kind.KPLUS, rule=rule, folds=folds)
+        ways["cv"] = StoppingMethod(Kind.KFOLD, rule=rule, folds=folds)
+        ways["cv_plus"] = StoppingMethod(Kind.KPLUS, rule=rule, folds=folds)
     return ways
 
 
@@ -106,23 +107,23 @@ def group_of(runs: Runs, setting: Setting) -> Group | None:
     return None if base is None else runs.group(base)
 
 
-def answers(group: Group, *ways: Way) -> bool:
+def answers(group: Group, *ways: StoppingMethod) -> bool:
     """Whether the records of a group can answer these ways of stopping."""
     return all(_answers(group, way) for way in ways)
 
 
-def _answers(group: Group, way: Way) -> bool:
-    if way.kind in OF_FOLDS:
+def _answers(group: Group, way: StoppingMethod) -> bool:
+    if way.kind in FOLD_KINDS:
         sets = group.fold_sets(way.folds or 0)
         full = {record.spec.seed for record in group.full}
         return bool(sets.keys() & full if way.kind is Kind.KPLUS else sets)
     return any(way.signal is None or has(record, way.signal) for record in group.full)
 
 
-_CHOSEN: dict[tuple[int, Way, str], tuple[Group, Outcome]] = {}
+_CHOSEN: dict[tuple[int, StoppingMethod, str], tuple[Group, Outcome]] = {}
 
 
-def outcome(group: Group, way: Way, protocol: str) -> Outcome:
+def outcome(group: Group, way: StoppingMethod, protocol: str) -> Outcome:
     """What `select` gives; once for each group, as several numbers are read off it."""
     key = id(group), way, protocol
     if key not in _CHOSEN:
@@ -130,7 +131,7 @@ def outcome(group: Group, way: Way, protocol: str) -> Outcome:
     return _CHOSEN[key][1]
 
 
-def by_seed(group: Group, way: Way, protocol: str, metric: str) -> dict[int, float]:
+def by_seed(group: Group, way: StoppingMethod, protocol: str, metric: str) -> dict[int, float]:
     """What a way gives for each seed, the mean over its models, as printed; a missing metric gives nothing."""
     name, printed = PRINTED[metric]
     records = {record.id: record for record in (*group.full, *group.folded)}
@@ -139,12 +140,12 @@ def by_seed(group: Group, way: Way, protocol: str, metric: str) -> dict[int, flo
         for run in choice.runs:
             if has(records[run], name):
                 found.setdefault(records[run].spec.seed, []).append(
-                    printed(held(curve_of(records[run], name), choice.epoch))
+                    printed(value_at(curve_of(records[run], name), choice.epoch))
                 )
     return {seed: mean_of(values) for seed, values in found.items()}
 
 
-def stop_epochs(group: Group, way: Way, protocol: str) -> dict[int | None, int]:
+def stop_epochs(group: Group, way: StoppingMethod, protocol: str) -> dict[int | None, int]:
     """Where a way says stop: by seed, and under None for the mean curve; those in which it never does are missing."""
     return {
         choice.seeds[0] if protocol == PER_RUN else None: choice.epoch
@@ -172,25 +173,25 @@ def in_some(num: int, of: int, verb: str = "stopped") -> str:
     return "" if num == of else f"{verb} in {num} of {of} runs" if num else f"never {verb}"
 
 
-def silence(group: Group, way: Way, protocol: str, verb: str = "stopped") -> str:
+def silence(group: Group, way: StoppingMethod, protocol: str, verb: str = "stopped") -> str:
     """In how many runs a rule said stop; empty where in all of them, and for a way without a rule."""
     found = outcome(group, way, protocol)
     return "" if way.rule is None else in_some(found.num_fired, len(found.choices), verb)
 
 
-def silences(group: Group, ways: Mapping[str, Way], protocol: str, verb: str = "stopped") -> str:
+def silences(group: Group, ways: Mapping[str, StoppingMethod], protocol: str, verb: str = "stopped") -> str:
     """The same for several ways, naming them."""
     told = {name: silence(group, way, protocol, verb) for name, way in ways.items()}
     return "; ".join(f"{name} {words}" for name, words in told.items() if words)
 
 
-def stop_numbers(group: Group, ways: Mapping[str, Way], metrics: Sequence[str]) -> Built:
+def stop_numbers(group: Group, ways: Mapping[str, StoppingMethod], metrics: Sequence[str]) -> Built:
     """key.metric and key.epoch over the seeds, for ways by their keys."""
     known = {key: way for key, way in ways.items() if answers(group, way)}
     return built_of(row for key, way in known.items() for row in _stop_rows(group, key, way, metrics))
 
 
-def _stop_rows(group: Group, key: str, way: Way, metrics: Sequence[str]) -> Iterator[Row]:
+def _stop_rows(group: Group, key: str, way: StoppingMethod, metrics: Sequence[str]) -> Iterator[Row]:
     for protocol in PROTOCOLS:
         remark = silence(group, way, protocol)
         for metric in metrics:
@@ -200,9 +201,9 @@ def _stop_rows(group: Group, key: str, way: Way, metrics: Sequence[str]) -> Iter
         yield f"{key}.epoch", protocol, outcome(group, way, protocol).epoch, remark
 
 
-def stop_table(setting: Setting, group: Group, ways: Mapping[str, Way]) -> Table:
+def stop_table(setting: Setting, group: Group, ways: Mapping[str, StoppingMethod]) -> Table:
     """Ways of stopping compared, under both protocols, with the best epoch and with no early stopping."""
-    listed = dict.fromkeys([*ways.values(), Way(Kind.ORACLE_ERROR), Way(Kind.NEVER)])
+    listed = dict.fromkeys([*ways.values(), StoppingMethod(Kind.ORACLE_ERROR), StoppingMethod(Kind.NEVER)])
     table = comparison(group, [way for way in listed if answers(group, way)])
     return Table(table.columns, table.rows, setting.title, table.bold)
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from functools import lru_cache
 
-from heldin.lab.grouping import Group
+from heldin.lab.curves import Group
 from heldin.lab.models.building import build
 from heldin.lab.reproducing import Built, Runs
 from heldin.lab.spec import RunSpec

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from heldin.lab.grouping import Group
+from heldin.lab.curves import Group
 from heldin.lab.reproducing import Built, Item, Runs
 from heldin.rules import ConsecutiveRises, NthRise
 from paper.correlating import correlations, exceeding, mean_over

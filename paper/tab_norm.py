@@ -2,13 +2,12 @@
 
 from collections.abc import Iterator
 
-from heldin.lab.curves import curve_of, has, held
-from heldin.lab.grouping import Group
+from heldin.lab.curves import Group, curve_of, has, value_at
+from heldin.lab.methods import StoppingMethod
 from heldin.lab.models.building import build as build_model
 from heldin.lab.reproducing import ANY, Built, Item, Runs
 from heldin.lab.spec import RunSpec
 from heldin.lab.tables import Table
-from heldin.lab.ways import Way
 from heldin.probing.randomness import own_randomness, seed_for
 from paper.making import (
     MEAN_CURVE,
@@ -57,16 +56,21 @@ def build(runs: Runs) -> Built:
     return together(Built(tables={"norm": table}), *parts)
 
 
-def _grown(group: Group, number: str, way: Way) -> Iterator[Row]:
+def _grown(group: Group, number: str, way: StoppingMethod) -> Iterator[Row]:
     """How much norms have grown where disparity says stop, in runs that recorded it, and at the end of all runs."""
     records = {record.id: record for record in group.full if has(record, "parameter_norm")}
     start = {run: initial_norm(record.spec) for run, record in records.items()}
     curves = {run: curve_of(record, "parameter_norm") for run, record in records.items()}
     for protocol in PROTOCOLS:
         stops = [(run, c.epoch) for c in outcome(group, way, protocol).choices for run in c.runs if run in records]
-        grown = [held(curves[run], epoch) / start[run] for run, epoch in stops]
+        grown = [value_at(curves[run], epoch) / start[run] for run, epoch in stops]
         yield f"{number}.gd", protocol, some(grown), silence(group, way, protocol)
-    yield f"{number}.end", ANY, some([held(curve, len(curve) - 1) / start[run] for run, curve in curves.items()]), ""
+    yield (
+        f"{number}.end",
+        ANY,
+        some([value_at(curve, len(curve) - 1) / start[run] for run, curve in curves.items()]),
+        "",
+    )
 
 
 ITEM = Item(

@@ -1,9 +1,9 @@
 """Table patience: the number of rises before stopping, from 1 to 25."""
 
-from heldin.lab.grouping import Group
+from heldin.lab.curves import Group
+from heldin.lab.methods import StoppingMethod
 from heldin.lab.reproducing import Built, Item, Runs
 from heldin.lab.tables import Table
-from heldin.lab.ways import Way
 from heldin.rules import NthRise
 from paper.differing import best_difference
 from paper.kfold import NAMES
@@ -30,7 +30,7 @@ def build(runs: Runs) -> Built:
     return together(*parts)
 
 
-def _numbers(group: Group, key: str, ways: dict[str, dict[int, Way]]) -> Built:
+def _numbers(group: Group, key: str, ways: dict[str, dict[int, StoppingMethod]]) -> Built:
     keyed = {f"{key}.{name}.p{p}": way for name, found in ways.items() for p, way in found.items()}
     return stop_numbers(group, keyed, ("accuracy",))
 

@@ -28,7 +28,7 @@ def _best_epoch(runs: Runs, setting: Setting, name: str) -> Iterator[Row]:
         found = outcomes(runs, setting, name, protocol)
         if group is not None and found:
             best = min(found, key=lambda outcome: outcome.metrics["test_error"].mean)
-            yield f"{setting.key}.{name}.best.epoch", protocol, best.epoch, silence(group, best.way, protocol)
+            yield f"{setting.key}.{name}.best.epoch", protocol, best.epoch, silence(group, best.method, protocol)
 
 
 ITEM = Item(

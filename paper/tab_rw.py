@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator, Mapping
 
-from heldin.lab.curves import Estimate
-from heldin.lab.grouping import Group
+from heldin.lab.curves import Estimate, Group
+from heldin.lab.methods import Kind, StoppingMethod
 from heldin.lab.reproducing import Built, Item, Runs
-from heldin.lab.ways import Kind, Way
 from heldin.rules import Level, NthRise
 from paper.differing import difference, epochs_apart
 from paper.making import PROTOCOLS, Row, built_of, group_of, stop_numbers, stop_table, together
@@ -24,11 +23,11 @@ SIGNALS = {
 }
 
 
-def _ways(setting: Setting, profile: str) -> dict[str, Way]:
-    ways = {name: Way(Kind.SIGNAL, label, NthRise()) for name, label in SIGNALS.items()}
-    ways["eb"] = Way(Kind.SIGNAL, "evidence_based", Level(0.0))
-    ways["kfold"] = Way(Kind.KFOLD, rule=NthRise(), folds=setting.folds[profile])
-    return ways | {"none": Way(Kind.NEVER)}
+def _ways(setting: Setting, profile: str) -> dict[str, StoppingMethod]:
+    ways = {name: StoppingMethod(Kind.SIGNAL, label, NthRise()) for name, label in SIGNALS.items()}
+    ways["eb"] = StoppingMethod(Kind.SIGNAL, "evidence_based", Level(0.0))
+    ways["kfold"] = StoppingMethod(Kind.KFOLD, rule=NthRise(), folds=setting.folds[profile])
+    return ways | {"none": StoppingMethod(Kind.NEVER)}
 
 
 def build(runs: Runs) -> Built:
@@ -43,9 +42,9 @@ def build(runs: Runs) -> Built:
     return together(found, built_of(_won(found)))
 
 
-def _stopped(group: Group, key: str, ways: Mapping[str, Way]) -> Built:
+def _stopped(group: Group, key: str, ways: Mapping[str, StoppingMethod]) -> Built:
     """What each way gives, what the best epochs give, who is ahead of whom, and how far apart stops are."""
-    oracles = {"error": Way(Kind.ORACLE_ERROR), "loss": Way(Kind.ORACLE_LOSS)}
+    oracles = {"error": StoppingMethod(Kind.ORACLE_ERROR), "loss": StoppingMethod(Kind.ORACLE_LOSS)}
     parts = [stop_numbers(group, {f"{key}.{name}": way for name, way in ways.items()}, tuple(oracles))]
     for metric, oracle in oracles.items():
         least = stop_numbers(group, {f"{key}.min": oracle}, (metric,)).numbers

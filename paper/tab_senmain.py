@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
+from heldin.lab.compare import Spread, sensitivity
 from heldin.lab.curves import Estimate
 from heldin.lab.reproducing import ANY, Built, Item, Runs
-from heldin.lab.sensitivity import Spread, sensitivity
 from heldin.lab.tables import Cell, Table
 from paper.correlating import exceeding
 from paper.kfold import NAMES

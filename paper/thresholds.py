@@ -7,13 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 
-from heldin.lab.comparing import thresholds_table
+from heldin.lab.compare import thresholds, thresholds_table
 from heldin.lab.curves import estimate
+from heldin.lab.methods import StoppingMethod, rule_name
 from heldin.lab.reproducing import Built, Runs
-from heldin.lab.selection import Outcome
-from heldin.lab.sensitivity import thresholds
+from heldin.lab.select import Outcome
 from heldin.lab.tables import Table
-from heldin.lab.ways import Way, rule_name
 from paper.correlating import mean_over
 from paper.kfold import METRICS, NAMES
 from paper.making import (
@@ -53,7 +52,7 @@ def over_twenty(runs: Runs, settings: Sequence[Setting], *, each: Sequence[str] 
     return together(*parts)
 
 
-def twenty(runs: Runs, setting: Setting, name: str) -> list[Way]:
+def twenty(runs: Runs, setting: Setting, name: str) -> list[StoppingMethod]:
     """Disparity ("gd") or k-fold ("cv") at each threshold; none where it is not run."""
     group, way = group_of(runs, setting), stops(setting, runs.profile)[name]
     return [replace(way, rule=rule) for rule in thresholds()] if group is not None and answers(group, way) else []

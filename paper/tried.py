@@ -9,11 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from heldin.lab.curves import Estimate, estimate
-from heldin.lab.grouping import Group
+from heldin.lab.curves import Estimate, Group, estimate
+from heldin.lab.methods import Kind, StoppingMethod
 from heldin.lab.reproducing import Built, Item, Runs
 from heldin.lab.tables import Cell, Table
-from heldin.lab.ways import Kind, Way
 from heldin.rules import ConsecutiveRises, FirstMinimum, NthRise, Patience, Smoothed
 from paper.making import PER_RUN, PROTOCOLS, SEEN, answers, by_seed, group_of, outcome
 from paper.settings import DISPARITY, SEVEN, Setting, seconds_of
@@ -26,31 +25,37 @@ SHOWN = {
 }
 
 
-def ways(folds: int, best: Kind) -> dict[str, Way]:
+def ways(folds: int, best: Kind) -> dict[str, StoppingMethod]:
     """What is tried on a setting, by name."""
     fifth = NthRise(5)
     return {
-        "disparity, 5th rise (the paper's)": Way(Kind.SIGNAL, DISPARITY, fifth),
-        "disparity, 5 rises in a row (the paper's second rule)": Way(Kind.SIGNAL, DISPARITY, ConsecutiveRises(5)),
-        "disparity, 5th rise of the mean over 3 epochs": Way(Kind.SIGNAL, DISPARITY, Smoothed(fifth, window=3)),
-        "disparity, 5 epochs since its lowest, going back there": Way(
+        "disparity, 5th rise (the paper's)": StoppingMethod(Kind.SIGNAL, DISPARITY, fifth),
+        "disparity, 5 rises in a row (the paper's second rule)": StoppingMethod(
+            Kind.SIGNAL, DISPARITY, ConsecutiveRises(5)
+        ),
+        "disparity, 5th rise of the mean over 3 epochs": StoppingMethod(
+            Kind.SIGNAL, DISPARITY, Smoothed(fifth, window=3)
+        ),
+        "disparity, 5 epochs since its lowest, going back there": StoppingMethod(
             Kind.SIGNAL, DISPARITY, Patience(5), roll_back=True
         ),
-        "disparity of the same batches each time, 5th rise": Way(Kind.SIGNAL, f"{DISPARITY}@fixed", fifth),
-        "disparity, deviation taken as a constant, 5th rise": Way(
+        "disparity of the same batches each time, 5th rise": StoppingMethod(Kind.SIGNAL, f"{DISPARITY}@fixed", fifth),
+        "disparity, deviation taken as a constant, 5th rise": StoppingMethod(
             Kind.SIGNAL, f"{DISPARITY}[rescale=std_detached]", fifth
         ),
-        "disparity without re-scaling, 5th rise": Way(Kind.SIGNAL, f"{DISPARITY}[rescale=none]", fifth),
-        "variance of gradients, 5th rise": Way(Kind.SIGNAL, "gradient_variance", fifth),
-        "label wave, first minimum": Way(Kind.SIGNAL, "label_wave", FirstMinimum(), roll_back=True),
-        KFOLD: Way(Kind.KFOLD, rule=fifth, folds=folds),
-        "k-fold, 5 epochs since its lowest, going back there": Way(
+        "disparity without re-scaling, 5th rise": StoppingMethod(Kind.SIGNAL, f"{DISPARITY}[rescale=none]", fifth),
+        "variance of gradients, 5th rise": StoppingMethod(Kind.SIGNAL, "gradient_variance", fifth),
+        "label wave, first minimum": StoppingMethod(Kind.SIGNAL, "label_wave", FirstMinimum(), roll_back=True),
+        KFOLD: StoppingMethod(Kind.KFOLD, rule=fifth, folds=folds),
+        "k-fold, 5 epochs since its lowest, going back there": StoppingMethod(
             Kind.KFOLD, rule=Patience(5), folds=folds, roll_back=True
         ),
-        "k+-fold, which trains once more on all the data, 5th rise": Way(Kind.KPLUS, rule=fifth, folds=folds),
-        "one fold held out, 5th rise": Way(Kind.HOLDOUT, rule=fifth, folds=folds),
-        NEVER: Way(Kind.NEVER),
-        BEST: Way(best),
+        "k+-fold, which trains once more on all the data, 5th rise": StoppingMethod(
+            Kind.KPLUS, rule=fifth, folds=folds
+        ),
+        "one fold held out, 5th rise": StoppingMethod(Kind.HOLDOUT, rule=fifth, folds=folds),
+        NEVER: StoppingMethod(Kind.NEVER),
+        BEST: StoppingMethod(best),
     }
 
 

@@ -46,7 +46,7 @@ def test_check_leaves_code_2_where_something_is_wrong(heldin, tmp_path):
     answer = heldin("data", "check", "digits", "npz:bad", "--data", tmp_path, "--json")
     assert answer.code == 2
     assert {result["name"]: result["ok"] for result in json.loads(answer.out)} == {"digits": True, "npz:bad": False}
-    assert "1 of 2 datasets cannot be used as they are: npz:bad." in answer.err
+    assert "1 of 2 datasets cannot be used: npz:bad." in answer.err
 
 
 def test_fetch_leaves_what_is_here_alone(heldin, tmp_path):
@@ -54,7 +54,7 @@ def test_fetch_leaves_what_is_here_alone(heldin, tmp_path):
     before = (tmp_path / "mnist.npz").read_bytes()
     answer = heldin("data", "fetch", "mnist", "digits", "--data", tmp_path)
     assert answer.code == 0
-    assert f"mnist: already here, {tmp_path / 'mnist.npz'}" in answer.out
+    assert f"mnist: already present, {tmp_path / 'mnist.npz'}" in answer.out
     assert "digits: nothing to fetch" in answer.out
     assert (tmp_path / "mnist.npz").read_bytes() == before
 

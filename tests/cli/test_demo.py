@@ -23,7 +23,7 @@ def test_the_command_gives_table_sentence_and_report_and_computes_once(heldin, s
     for way in ("gradient_disparity, t1(5)", "5-fold, t1(5)", "5+-fold, t1(5)", "no early stopping"):
         assert f"| {way} | per_run |" in answer.out
     assert (tmp_path / "heldin-runs" / "demo.html").exists()
-    assert answer.out.endswith("The report, with all curves: heldin-runs/demo.html\n")
+    assert answer.out.endswith("The report with all curves: heldin-runs/demo.html\n")
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("epochs.jsonl")}
     assert len(before) == 12
     found = demo.run_demo(Store(tmp_path / "heldin-runs"), jobs=1)

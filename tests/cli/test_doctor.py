@@ -41,4 +41,4 @@ def test_doctor_notices_a_store_that_cannot_be_written(heldin, tmp_path):
     (tmp_path / "file").touch()
     found = json.loads(heldin("doctor", "--store", "file", "--json").out)
     assert found["writable"] is False
-    assert found["missing"][-1] == {"what": "a store that can be written, unlike file", "remedy": "--store DIR"}
+    assert found["missing"][-1] == {"what": "a writable store (file is not)", "remedy": "--store DIR"}

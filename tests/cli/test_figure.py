@@ -53,10 +53,10 @@ def test_what_cannot_be_is_refused(refused, store, tmp_path, flags, words):
 @pytest.mark.parametrize(("kind", "drawn"), [("curves", ["gradient_disparity"]), ("comparison", None)])
 def test_the_help_says_which_signals_are_drawn_by_default(heldin, store, monkeypatch, kind, drawn):
     said = " ".join(heldin("figure", "--help").out.replace("│", " ").split())
-    assert "By default the one that decides; in a comparison all of them." in said
+    assert "By default gradient_disparity, or all signals in a comparison." in said
     seen = []
     monkeypatch.setattr("heldin.lab.figures.CurvesDisplay", lambda runs, label, *rest: seen.append(label) or Nothing())
-    monkeypatch.setattr("heldin.cli.figure.ways_of", lambda group, signals, **rest: seen.append(signals) or [])
+    monkeypatch.setattr("heldin.cli.figure.select_methods", lambda group, signals, **rest: seen.append(signals) or [])
     monkeypatch.setattr("heldin.lab.figures.ComparisonDisplay", lambda *rest: Nothing())
     assert heldin("figure", kind).code == 0
     assert {*seen} == {*(drawn or [None])}

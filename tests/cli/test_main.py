@@ -6,6 +6,10 @@ import subprocess
 import sys
 
 import pytest
+import typer.main
+
+import heldin as package
+from heldin.cli.main import ABOUT, build_app
 
 
 def test_a_wrong_verb_gets_the_near_match(refused):
@@ -18,7 +22,6 @@ def test_a_wrong_flag_gets_the_near_match(refused):
 
 
 def test_without_the_extra_the_command_says_what_to_install(heldin, monkeypatch):
-    monkeypatch.delitem(sys.modules, "heldin.cli.app", raising=False)
     monkeypatch.setitem(sys.modules, "typer", None)
     answer = heldin("doctor")
     assert answer.code == 2
@@ -38,3 +41,52 @@ def test_python_dash_m_is_the_command_and_a_refusal_leaves_code_2():
     assert ran.stdout == ""
     assert ran.stderr.startswith("heldin: no-such-file should be a file of numbers.")
     assert "Traceback" not in ran.stderr
+
+
+COMMANDS = typer.main.get_command(build_app()).commands
+VERBS = [*((verb,) for verb in COMMANDS if verb != "data"), *(("data", verb) for verb in COMMANDS["data"].commands)]
+
+
+def test_every_verb_is_there():
+    assert {verb[0] for verb in VERBS} == {
+        "demo", "run", "status", "replay", "table", "figure", "report", "signals", "data", "doctor",
+    }  # fmt: skip
+    assert {verb[1] for verb in VERBS if verb[0] == "data"} == {"list", "fetch", "check"}
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=" ".join)
+def test_help_of_a_verb_has_an_example_of_it(heldin, verb):
+    answer = heldin(*verb, "--help")
+    assert answer.code == 0
+    _, example, after = answer.out.partition("Example")
+    assert example, "no example"
+    assert f"heldin {' '.join(verb)}" in after
+
+
+def test_version_is_printed(heldin):
+    answer = heldin("--version")
+    assert (answer.code, answer.out, answer.err) == (0, f"heldin {package.__version__}\n", "")
+
+
+def test_help_lists_every_verb_and_where_to_begin(heldin):
+    answer = heldin("--help")
+    assert answer.code == 0
+    words = " ".join(answer.out.replace("│", " ").split())
+    assert ABOUT in words
+    assert "New here? `heldin demo` takes a minute" in words
+    assert all(f" {verb} " in words for verb in COMMANDS)
+    assert heldin("-h") == answer
+
+
+@pytest.mark.parametrize("before", [(), ("data",)], ids=["heldin", "heldin data"])
+def test_without_a_verb_help_is_shown(heldin, before):
+    answer, helped = heldin(*before), heldin(*before, "--help")
+    assert (answer.out or answer.err).strip() == helped.out.strip()
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=" ".join)
+def test_every_flag_of_a_verb_says_what_it_does(verb):
+    command = COMMANDS[verb[0]]
+    command = command.commands[verb[1]] if len(verb) > 1 else command
+    assert command.help
+    assert [parameter.name for parameter in command.params if not getattr(parameter, "help", None)] == []

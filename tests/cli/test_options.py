@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 import typer
 import typer.main
 
-from heldin.cli.app import app
+from heldin.cli.main import build_app
 from heldin.cli.options import (
     DEFAULT_STORE,
+    FILTERS,
+    HELP,
     NUM_CORES,
     AsJson,
     DataFolder,
-    GroupSignals,
     Jobs,
     Quiet,
+    RecordedSignals,
     RunIds,
     StoreFolder,
 )
+from heldin.lab.spec import RunSpec
 
-COMMANDS = typer.main.get_command(app).commands
+COMMANDS = typer.main.get_command(build_app()).commands
 EVERY = [*(command for name, command in COMMANDS.items() if name != "data"), *COMMANDS["data"].commands.values()]
 
 
@@ -41,7 +45,7 @@ def given(monkeypatch):
             quiet: Quiet = False,
             as_json: AsJson = False,
             run: RunIds = None,
-            signal: GroupSignals = None,
+            signal: RecordedSignals = None,
         ):
             found.update(
                 store=store, data=data, jobs=jobs, quiet=quiet, as_json=as_json, run=run or [], signal=signal or []
@@ -88,7 +92,30 @@ def test_records_are_looked_for_where_runs_put_them():
         name: parameter.default
         for name, command in COMMANDS.items()
         for parameter in command.params
-        if "--store" in parameter.opts and name != "reproduce"  # which has a store of its own
+        if "--store" in parameter.opts
     }
     assert {"run", "demo", "status", "replay", "table", "figure", "report", "doctor"} == {*stores}
     assert {Path(str(default)) for default in stores.values()} == {DEFAULT_STORE}
+
+
+NAMES = [field.name for field in fields(RunSpec)]
+
+
+def flags_of(verb):
+    command = COMMANDS[verb]
+    return {flag for parameter in command.params for flag in (*parameter.opts, *parameter.secondary_opts)}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_run_has_a_flag_for_each_field_of_a_spec(name):
+    assert "--" + name.replace("_", "-") in flags_of("run")
+    assert name in HELP
+
+
+@pytest.mark.parametrize("verb", ["status", "replay", "table", "figure", "report"])
+def test_reading_verbs_choose_runs_by_the_same_flags(verb):
+    assert {"--" + name.replace("_", "-") for name in FILTERS} <= flags_of(verb)
+
+
+def test_a_truth_value_has_a_flag_for_either():
+    assert {"--augment", "--no-augment"} <= flags_of("run")

@@ -10,18 +10,18 @@ from pathlib import Path
 import pytest
 import typer
 
-from heldin.cli.output import as_json_text, going_on, note, show, show_json, show_rows, show_tables, writing
+from heldin.cli.output import json_text, note, resumable, show, show_json, show_rows, show_tables, writing
 from heldin.errors import StoreError
 from heldin.lab.tables import Table
 
 ROWS = [{"name": 1, "more": None, "value": 0.123456}, {"name": "a longer one", "more": "[red]"}]
 LATE = "it never fired"
 TABLE = Table(
-    ("way", "error", "nothing", "notes"),
+    ("method", "error", "nothing", "notes"),
     (
-        {"way": "first", "error": 0.25, "notes": LATE},
-        {"way": "second", "error": 0.5},
-        {"way": "third", "error": 0.75, "notes": LATE},
+        {"method": "first", "error": 0.25, "notes": LATE},
+        {"method": "second", "error": 0.5},
+        {"method": "third", "error": 0.75, "notes": LATE},
     ),
     "A title",
     frozenset({(0, "error")}),
@@ -85,29 +85,29 @@ def test_on_a_terminal_notes_stand_below_by_number_and_empty_columns_are_left_ou
     lines = [" ".join(line.split()) for line in terminal(show_tables, [TABLE], width=60)]
     assert [line for line in lines if line and "─" not in line] == [
         "A title",
-        "way error",
-        "first (1) 0.25",
+        "method error",
+        "first (a) 0.25",
         "second 0.5",
-        "third (1) 0.75",
-        f"(1) {LATE}",
+        "third (a) 0.75",
+        f"(a) {LATE}",
     ]
 
 
 def test_json_has_no_number_that_is_not_finite_and_plain_values_alone(capsys):
     value = {"path": Path("a/b"), 1: (math.nan, math.inf, -math.inf, 0.1), "deep": [{"x": math.nan, "y": True}, None]}
     plain = {"path": "a/b", "1": [None, None, None, 0.1], "deep": [{"x": None, "y": True}, None]}
-    assert json.loads(as_json_text(value)) == plain
+    assert json.loads(json_text(value)) == plain
     show_json(value)
     assert json.loads(capsys.readouterr().out) == plain
 
 
 def test_an_interruption_leaves_code_130_and_says_how_to_go_on(capsys):
-    with pytest.raises(typer.Exit) as raised, going_on("heldin run --seeds 0-2"):
+    with pytest.raises(typer.Exit) as raised, resumable("heldin run --seeds 0-2"):
         raise KeyboardInterrupt
     assert raised.value.exit_code == 130
     out, err = capsys.readouterr()
     assert out == ""
-    assert err.endswith("are recorded; to go on: heldin run --seeds 0-2\n")
+    assert err.endswith("are recorded. To continue: heldin run --seeds 0-2\n")
 
 
 def test_a_file_that_cannot_be_written_is_refused_in_a_sentence(tmp_path):

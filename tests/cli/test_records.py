@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from heldin.cli.records import chosen, require_store, with_store
-from heldin.errors import DamagedRunError, StoreError
-from heldin.lab.store import Store
+from heldin.cli.records import finished_groups, group_timings, read_records, require_store, select_methods, store_option
+from heldin.errors import ArgumentError, DamagedRunError, StoreError
+from heldin.lab.curves import groups
+from heldin.lab.spec import RunSpec
+from heldin.lab.store import RunRecord, Store
 
 
 @pytest.mark.parametrize(
@@ -24,7 +26,7 @@ from heldin.lab.store import Store
     ids=str,
 )
 def test_runs_pass_that_have_one_of_the_values_of_every_field_asked_for(recorded, wanted, number):
-    found = chosen(recorded.root, None, wanted)
+    found = read_records(recorded.root, None, wanted)
     assert len(found) == number
     for name, values in wanted.items():
         assert not values or {getattr(record.spec, name) for record in found} <= {*values}
@@ -42,8 +44,8 @@ def test_a_run_is_chosen_by_the_beginning_of_its_id(heldin, store):
         (("--dataset", "digit"), "No run in heldin-runs has --dataset digit. There are runs with digits. Did you mean"),
         (("--augment",), "No run in heldin-runs has --augment True. There are runs with False."),
         (("--until-loss", 0.1), "There are runs with unset."),
-        (("--run", "zz"), "No run in heldin-runs has an id that begins with zz."),
-        (("--seed", 1, "--label-noise", 0.0), "None of the 5 runs in heldin-runs meets all of these flags at once."),
+        (("--run", "zz"), "No run in heldin-runs has an id that starts with zz."),
+        (("--seed", 1, "--label-noise", 0.0), "None of the 5 runs in heldin-runs satisfies all of these options."),
     ],
 )
 def test_flags_that_leave_no_run_are_refused_with_what_there_is(refused, store, flags, words):
@@ -51,7 +53,7 @@ def test_flags_that_leave_no_run_are_refused_with_what_there_is(refused, store, 
 
 
 def test_a_folder_without_records_is_refused(refused):
-    assert "There are no records in elsewhere. Begin with `heldin run`" in refused("status", "--store", "elsewhere")
+    assert "There are no records in elsewhere. Start with `heldin run`" in refused("status", "--store", "elsewhere")
 
 
 DAMAGES = {
@@ -87,7 +89,7 @@ def test_one_damaged_run_is_left_out_and_named_once(heldin, store, name, verb):
 def test_where_all_runs_are_damaged_there_is_nothing_to_read(refused, store):
     for folder in (store / "runs").iterdir():
         (folder / "done.json").write_text("")
-    assert "None of the runs in heldin-runs that were asked for can be read." in refused("status")
+    assert "None of the selected runs in heldin-runs can be read." in refused("status")
 
 
 @pytest.mark.parametrize("verb", ["table", "report"])
@@ -122,4 +124,73 @@ def test_damage_to_a_run_is_refused_to_those_alone_who_ask_for_it(store):
     [("heldin-runs", ""), ("elsewhere", " --store elsewhere"), ("my runs", " --store 'my runs'")],
 )
 def test_a_store_is_named_unless_it_is_the_default(store, flag):
-    assert with_store(Path(store)) == flag
+    assert store_option(Path(store)) == flag
+
+
+SPEC = RunSpec(dataset="digits", num_samples=200, epochs=2, signals=("cosine", "label_wave"))
+BASELINES = ["best epoch by test loss", "best epoch by test accuracy", "no early stopping"]
+
+
+def record(*, done=True, **changes):
+    spec = SPEC.with_(**changes)
+    line = {"test_loss": 1.0, "test_error": 0.5, "val_loss": 1.0, "signals": dict.fromkeys(spec.signals, 0.5)}
+    return RunRecord(spec, tuple({"epoch": epoch, **line} for epoch in range(2)), done)
+
+
+FOLDS = [record(fold=fold, folds=2, signals=()) for fold in (0, 1)]
+
+
+@pytest.fixture
+def group():
+    (found,) = groups([record(), *FOLDS])
+    return found
+
+
+def test_settings_with_runs_that_are_done_are_compared():
+    records = [record(), record(label_noise=0.5, done=False), record(label_noise=0.25)]
+    assert [group.setting.label_noise for group in finished_groups(records, ["cosine"])] == [0.0, 0.25]
+
+
+def test_nothing_done_is_refused_with_how_to_go_on():
+    records = [record(seed=seed, done=False) for seed in range(3)]
+    with pytest.raises(ArgumentError, match="At least one run should be finished. Found 3 unfinished runs.") as raised:
+        finished_groups(records, None)
+    assert "Repeat the `heldin run ...` command" in str(raised.value)
+
+
+def test_a_signal_that_no_run_recorded_is_refused_with_the_near_match():
+    with pytest.raises(ArgumentError, match="None of these 2 runs recorded 'cosin'. .* Did you mean 'cosine'"):
+        finished_groups([record(), record(seed=1), *FOLDS], ["label_wave", "cosin"])
+
+
+@pytest.mark.parametrize(
+    ("signals", "options", "expected"),
+    [
+        (["cosine"], {}, ["cosine, t1(5)"]),
+        (["cosine"], {"patience": 2}, ["cosine, t1(2)"]),
+        (["cosine"], {"rule": "consecutive_rises", "patience": 3}, ["cosine, t2(3)"]),
+        (["cosine"], {"rule": "own", "patience": 5}, ["cosine, t1(5)"]),
+        (["label_wave"], {"rule": "own"}, ["label_wave, FirstMinimum(3, 5), rolled back"]),
+        (["cosine"], {"rule": "all"}, ["cosine, t1(5)", "cosine, t2(5)"]),
+        (None, {}, ["cosine, t1(5)", "label_wave, t1(5)"]),
+        ([], {}, []),
+    ],
+    ids=str,
+)
+def test_ways_are_those_of_the_signals_and_rules_asked_for(group, signals, options, expected):
+    names = [way.name for way in select_methods(group, signals, **options)]
+    assert names[:3] == BASELINES
+    rules = [name.split(", ")[1] for name in names if name.startswith("2-fold, t")]
+    assert [name for name in names[3:] if not name.startswith(("2", "1/2"))] == expected
+    assert rules == {"all": ["t1(5)", "t2(5)"], "consecutive_rises": ["t2(3)"]}.get(
+        options.get("rule"), [f"t1({options.get('patience', 5)})"]
+    )
+
+
+def test_timings_are_those_of_the_settings_own_runs(group, tmp_path):
+    store, records = Store(tmp_path), [record(), record(label_noise=0.5), *FOLDS]
+    for number, each in enumerate(records):
+        folder = store.folder(each.spec)
+        with folder.locked():
+            folder.append("timings.jsonl", {"number": number})
+    assert [line["number"] for line in group_timings(group, records, tmp_path)] == [0, 2, 3]

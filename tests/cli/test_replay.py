@@ -98,8 +98,8 @@ def test_runs_are_listed_by_setting_then_seed_all_the_data_before_the_folds(held
         (("--signal", "gsnr"), "None of these 5 runs recorded 'gsnr'. Recorded: gradient_disparity, cosine"),
         (("--rule", "nth_ris"), "Did you mean 'nth_rise'?"),
         (("--rule", "level"), "Write --rule level --threshold 0."),
-        (("--threshold", 1), "--rule level and --threshold belong together."),
-        (("--rule", "level", "--threshold", 1, "--patience", 2), "--rule level knows no patience."),
+        (("--threshold", 1), "--rule level and --threshold should be given together."),
+        (("--rule", "level", "--threshold", 1, "--patience", 2), "--rule level has no patience."),
         (("--patience", 0), "`patience` should be an integer of at least 1"),
         (("--direction", "up"), "`direction` should be one of 'rises', 'falls'"),
         (("--smooth", 0), "`window` should be an integer of at least 1"),
@@ -110,7 +110,7 @@ def test_what_cannot_be_is_refused(refused, store, flags, words):
 
 
 @pytest.mark.parametrize(
-    ("text", "words"), [("1 2\n3 x", "Found 'x' in line 2."), ("", "There should be numbers in numbers.txt.")]
+    ("text", "words"), [("1 2\n3 x", "Found 'x' in line 2."), ("", "numbers.txt should contain numbers.")]
 )
 def test_a_file_without_numbers_is_refused(refused, tmp_path, text, words):
     (tmp_path / "numbers.txt").write_text(text)

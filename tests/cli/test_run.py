@@ -29,7 +29,7 @@ def test_a_run_is_recorded_and_what_to_do_next_is_said(heldin):
     assert answer.code == 0
     assert answer.out == "The records are in heldin-runs/runs.\n"
     assert "1 run done." in answer.err
-    assert "Next: heldin table, or" in answer.err
+    assert "Next: `heldin table`, or" in answer.err
     [spec] = specs_in()
     assert (spec.num_samples, spec.scale, spec.epochs, spec.signals) == (40, 0.02, 2, ("cosine",))
 
@@ -38,7 +38,7 @@ def test_the_same_command_again_computes_nothing(heldin):
     heldin("run", *QUICK)
     [epochs] = list(Store("heldin-runs").root.rglob("epochs.jsonl"))
     before = epochs.stat().st_mtime_ns
-    assert "1 run done, 1 of them before." in heldin("run", *QUICK).err
+    assert "1 run done, 1 of them before this command." in heldin("run", *QUICK).err
     assert epochs.stat().st_mtime_ns == before
 
 
@@ -96,8 +96,8 @@ def test_without_signals_the_default_ones_are_recorded(heldin):
         (("--epochs", 0), "`epochs` should be an integer of at least 1"),
         (("--epochs", "many"), "Invalid value for '--epochs'"),
         (("--jobs", 0), "`--jobs` should be an integer of at least 1"),
-        (("--seeds", "3-1"), "--seeds should be such as 0-4 or 0,1,2. Found '3-1'."),
-        (("--seeds", "1", "--seed", 1), "Give --seed or --seeds."),
+        (("--seeds", "3-1"), "--seeds should be a range or a list, such as 0-4 or 0,1,2. Found '3-1'."),
+        (("--seeds", "1", "--seed", 1), "Give either --seed or --seeds."),
         (("--model", "alexnet"), "'alexnet' takes samples of shape (1, 28, 28). Found shape (1, 8, 8)."),
         (("--model", "vgg11", "--dataset", "breast_cancer"), "takes samples of shape (3, 32, 32). Found shape (30,)."),
         (("--scale", 0.0001), "`scale` should be a finite positive number that leaves each layer a channel."),
@@ -166,7 +166,7 @@ def test_ctrl_c_ends_cleanly_and_says_how_to_go_on(tmp_path, jobs):
             os.killpg(running.pid, signal.SIGKILL)
     assert running.returncode == 130
     assert "Traceback" not in err
-    assert "Interrupted. All epochs but the running ones are recorded; to go on: heldin run --dataset digits" in err
+    assert "Interrupted. All finished epochs are recorded. To continue: heldin run --dataset digits" in err
     records = Store(tmp_path / "heldin-runs").records()
     assert records
     assert not any(record.done for record in records)

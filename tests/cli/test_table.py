@@ -9,10 +9,10 @@ import re
 
 import pytest
 
-from heldin.lab.grouping import groups
-from heldin.lab.selection import Protocol, select
+from heldin.lab.curves import groups
+from heldin.lab.methods import Kind, StoppingMethod
+from heldin.lab.select import Protocol, select
 from heldin.lab.store import Store
-from heldin.lab.ways import Kind, Way
 from heldin.rules import NthRise
 
 
@@ -20,19 +20,19 @@ def test_the_comparison_has_what_selection_gives(heldin, store):
     tables = json.loads(heldin("table", "--label-noise", 0.5, "--patience", 2, "--json").out)
     [group] = groups(Store(store).records(lambda spec: spec.label_noise == 0.5))
     assert [table["title"] for table in tables] == [group.title]
-    outcome = select(group, Way(Kind.SIGNAL, "cosine", NthRise(2)), Protocol.MEAN_CURVE)
-    [row] = [r for r in tables[0]["rows"] if r["way"] == "cosine, t1(2)" and r["protocol"] == "mean_curve"]
+    outcome = select(group, StoppingMethod(Kind.SIGNAL, "cosine", NthRise(2)), Protocol.MEAN_CURVE)
+    [row] = [r for r in tables[0]["rows"] if r["method"] == "cosine, t1(2)" and r["protocol"] == "mean_curve"]
     assert row["test error"] == outcome.metrics["test_error"].mean
     assert row["epoch"] == outcome.epoch.mean
     assert row["seconds"] > 0.0
-    ways = {row["way"] for row in tables[0]["rows"]}
+    ways = {row["method"] for row in tables[0]["rows"]}
     assert {"no early stopping", "2-fold, t1(2)", "2+-fold, t1(2)", "1/2 held out, t1(2)"} <= ways
 
 
 def test_signals_and_rules_are_chosen(heldin, store):
     def ways(*flags):
         [table] = json.loads(heldin("table", "--label-noise", 0.0, "--json", *flags).out)
-        return {row["way"] for row in table["rows"]} - {
+        return {row["method"] for row in table["rows"]} - {
             "no early stopping",
             "best epoch by test loss",
             "best epoch by test accuracy",
@@ -68,7 +68,7 @@ def test_thresholds_sensitivity_and_correlation(heldin, store):
     assert [table["title"].rpartition(": ")[2] for table in thresholds] == ["cosine", "2-fold"]
     assert [row["threshold"] for row in thresholds[0]["rows"]][:2] == ["t1(1)", "t1(2)"]
     [sensitivity] = json.loads(heldin("table", "sensitivity", *noisy).out)
-    assert {row["way"] for row in sensitivity["rows"]} == {"cosine", "2-fold"}
+    assert {row["method"] for row in sensitivity["rows"]} == {"cosine", "2-fold"}
     [correlation] = json.loads(heldin("table", "correlation", "--metric", "test_error", "--json").out)
     assert {row["signal"] for row in correlation["rows"]} == {"gradient_disparity", "cosine", "label_wave"}
     assert all(-1.0 <= row["mean curve"] <= 1.0 for row in correlation["rows"])
@@ -80,7 +80,7 @@ def test_runs_that_are_not_done_are_left_out_and_named(heldin, store):
     (store / "runs" / other.id / "done.json").unlink()
     answer = heldin("table", "--json")
     assert answer.code == 0
-    assert f"Not done, so left out: {other.id} of " in answer.err
+    assert f"Left out because they are not done: {other.id} of " in answer.err
     assert clean.id not in answer.err
 
 
@@ -108,7 +108,7 @@ def test_a_terminal_gets_a_laid_out_table_with_nothing_cut_off(heldin, store, mo
     lines = re.sub(r"\x1b\[[0-9;]*m", "", answer.out).splitlines()
     assert not {"|", "…"} & {*answer.out}
     assert max(map(len, lines)) <= width
-    assert lines[-1] == "(1) t1(50) never fired: there the last epoch counts"
+    assert lines[-1] == "(a) t1(50) never fired, so the last epoch is used"
     names = "".join(line[:40] for line in lines)
     assert "gradi" in names
-    assert width == 100 or "gradient_disparity, t1(50) (1)" in names
+    assert width == 100 or "gradient_disparity, t1(50) (a)" in names

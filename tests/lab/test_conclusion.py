@@ -7,17 +7,10 @@ import math
 import pytest
 
 from heldin.errors import ArgumentError
-from heldin.lab.conclusion import (
-    answered,
-    best_epochs,
-    conclude,
-    deciding_signal,
-    find,
-    hardly_learnt,
-    judge,
-    measured_signals,
-)
-from heldin.lab.selection import Kind, Protocol, Way, groups
+from heldin.lab.conclusion import best_epochs, conclude, error_gap, find_outcome, hardly_learned, main_signal
+from heldin.lab.curves import groups
+from heldin.lab.methods import Kind, StoppingMethod, measured_signals
+from heldin.lab.select import Protocol, compare
 from heldin.lab.spec import RunSpec
 from heldin.lab.store import RunRecord
 from heldin.rules import NthRise
@@ -130,12 +123,12 @@ def group_of(*records):
         ),
         pytest.param(
             [disparity([math.nan] * 8)],
-            "No seed has all the runs that a comparison needs, or none has a test error: there is nothing to say.",
+            "There is nothing to compare: no seed has all the runs that are needed, or none has a test error.",
             id="nothing but NaN",
         ),
         pytest.param(
             [disparity(OVERFITS, done=False)],
-            "No run has reached its horizon yet: there is nothing to say.",
+            "There is nothing to compare: no run has reached its horizon yet.",
             id="unfinished",
         ),
     ],
@@ -156,8 +149,10 @@ def test_an_unknown_signal_is_refused_with_the_near_match():
 
 def test_what_was_lost_is_paired_by_seed():
     group = group_of(disparity(OVERFITS), disparity(LEARNS, seed=1), *folds([0.3] * 8))
-    outcomes = answered(group)
-    verdict = judge(find(outcomes, Way(Kind.KFOLD, rule=NthRise(), folds=2)), best_epochs(outcomes))
+    outcomes = compare(group)
+    verdict = error_gap(
+        find_outcome(outcomes, StoppingMethod(Kind.KFOLD, rule=NthRise(), folds=2)), best_epochs(outcomes)
+    )
     assert verdict.seeds == (0,)
     assert verdict.lost == pytest.approx(0.3 - 0.2)
 
@@ -165,15 +160,15 @@ def test_what_was_lost_is_paired_by_seed():
 def test_a_signal_that_has_no_value_yet_is_left_out():
     group = group_of(run([0.5], signals={"label_wave": [None], "sign": [0.1]}))
     assert measured_signals(group) == ("sign",)
-    assert deciding_signal(group) == "sign"
-    assert {outcome.way.signal for outcome in answered(group)} == {None, "sign"}
+    assert main_signal(group) == "sign"
+    assert {outcome.method.signal for outcome in compare(group)} == {None, "sign"}
 
 
 def test_both_protocols_are_found():
-    outcomes = answered(group_of(disparity(OVERFITS)))
-    way = Way(Kind.SIGNAL, "gradient_disparity", NthRise())
-    assert {find(outcomes, way, protocol).protocol for protocol in Protocol} == {*Protocol}
-    assert find(outcomes, Way(Kind.SIGNAL, "cosine", NthRise())) is None
+    outcomes = compare(group_of(disparity(OVERFITS)))
+    method = StoppingMethod(Kind.SIGNAL, "gradient_disparity", NthRise())
+    assert {find_outcome(outcomes, method, protocol).protocol for protocol in Protocol} == {*Protocol}
+    assert find_outcome(outcomes, StoppingMethod(Kind.SIGNAL, "cosine", NthRise())) is None
 
 
 @pytest.mark.parametrize(
@@ -189,6 +184,6 @@ def test_a_network_that_has_hardly_learnt_is_said(train, test, hardly):
     errors = [*train, *[train[-1]] * 5]
     lines = tuple({**line, "train_error": error} for line, error in zip(record.epochs, errors, strict=True))
     group = group_of(RunRecord(record.spec, lines, True))
-    said = hardly_learnt(group)
+    said = hardly_learned(group)
     assert (said is not None) == hardly
     assert ("88.0 %" in conclude(group)) == hardly

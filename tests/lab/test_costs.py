@@ -1,4 +1,4 @@
-"""What each way of stopping costs, against the paper's formulas."""
+"""What each method of stopping costs, against the paper's formulas."""
 
 from __future__ import annotations
 
@@ -11,22 +11,23 @@ from heldin.lab.costs import (
     PAPER_UNITS,
     Cost,
     UnitSeconds,
-    cost,
     epoch_cost,
     num_batches,
     num_probes,
     probe_cost,
+    total_cost,
     unit_seconds,
 )
-from heldin.lab.grouping import groups
-from heldin.lab.selection import Kind, Protocol, Way, select
+from heldin.lab.curves import groups
+from heldin.lab.methods import Kind, StoppingMethod
+from heldin.lab.select import Protocol, select
 from heldin.lab.spec import RunSpec
 from heldin.lab.store import RunRecord
 from heldin.rules import NthRise
 from heldin.signals.registry import REGISTRY
 
 T = UnitSeconds(2.0, 0.5, 0.25, 1.0)
-GD = Way(Kind.SIGNAL, "gradient_disparity", NthRise(1))
+GD = StoppingMethod(Kind.SIGNAL, "gradient_disparity", NthRise(1))
 
 
 def record(curve, **changes):
@@ -43,33 +44,33 @@ def test_the_papers_formulas(batches, folds, probes):
     t1, t2, t3, t4 = T.batch_gradient, T.distance, T.optimizer_step, T.batch_evaluation
     disparity = epoch_cost(GD, batches, probes=probes).seconds(T)
     assert disparity == pytest.approx(batches * (t1 + t3) + probes * (t1 + (probes - 1) / 2 * t2))
-    kfold = epoch_cost(Way(Kind.KFOLD, rule=NthRise(1), folds=folds), batches).times(folds).seconds(T)
+    kfold = epoch_cost(StoppingMethod(Kind.KFOLD, rule=NthRise(1), folds=folds), batches).times(folds).seconds(T)
     assert kfold == pytest.approx(folds * ((folds - 1) / folds * batches * (t1 + t3) + batches / folds * t4))
 
 
 def test_the_papers_approximations():
     batches, folds = 100, 10
     assert epoch_cost(GD, batches).seconds(PAPER_UNITS) == pytest.approx(batches + 5, rel=0.03)
-    kfold = epoch_cost(Way(Kind.KFOLD, rule=NthRise(1), folds=folds), batches).times(folds)
+    kfold = epoch_cost(StoppingMethod(Kind.KFOLD, rule=NthRise(1), folds=folds), batches).times(folds)
     assert kfold.batch_gradients == pytest.approx((folds - 1) * batches)
     assert kfold.seconds(PAPER_UNITS) == pytest.approx((folds - 1) * batches, rel=0.05)
 
 
 @pytest.mark.parametrize("protocol", Protocol)
-def test_a_way_costs_what_is_trained_up_to_its_stop(protocol):
+def test_a_method_costs_what_is_trained_up_to_its_stop(protocol):
     full = [record([3.0, 2.0, 3.0, 4.0], seed=seed) for seed in (0, 1)]
     folds = [record([3.0, 4.0, 5.0, 6.0], seed=seed, fold=i, folds=2) for i in (0, 1) for seed in (0, 1)]
     (group,) = groups([*full, *folds])
 
-    def spent(way):
-        return cost(select(group, way, protocol), 10)
+    def spent(method):
+        return total_cost(select(group, method, protocol), group.setting)
 
     assert spent(GD).batch_gradients == 3 * (10 + 5)
-    assert spent(Way(Kind.NEVER)) == Cost(40, 0, 40, 0)
-    assert spent(Way(Kind.KFOLD, rule=NthRise(1), folds=2)) == Cost(2 * 2 * 5, 0, 20, 2 * 2 * 5)
-    assert spent(Way(Kind.KPLUS, rule=NthRise(1), folds=2)) == Cost(20 + 20, 0, 40, 20)
-    assert spent(Way(Kind.HOLDOUT, rule=NthRise(1), folds=2)) == Cost(10, 0, 10, 10)
-    assert spent(Way(Kind.ORACLE_LOSS)) is None
+    assert spent(StoppingMethod(Kind.NEVER)) == Cost(40, 0, 40, 0)
+    assert spent(StoppingMethod(Kind.KFOLD, rule=NthRise(1), folds=2)) == Cost(2 * 2 * 5, 0, 20, 2 * 2 * 5)
+    assert spent(StoppingMethod(Kind.KPLUS, rule=NthRise(1), folds=2)) == Cost(20 + 20, 0, 40, 20)
+    assert spent(StoppingMethod(Kind.HOLDOUT, rule=NthRise(1), folds=2)) == Cost(10, 0, 10, 10)
+    assert spent(StoppingMethod(Kind.ORACLE_LOSS)) is None
 
 
 @pytest.mark.parametrize(

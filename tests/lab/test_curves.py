@@ -1,4 +1,4 @@
-"""Curves over epochs and their averages."""
+"""The runs of one setting, their curves over epochs, and averages of curves."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ from heldin.lab.curves import (
     direction_of,
     diverged_at,
     estimate,
-    held,
-    held_mean,
+    groups,
     mean,
     mean_curve,
+    mean_values,
     require_recorded,
+    sort_by_setting,
+    value_at,
 )
 from heldin.lab.spec import RunSpec
 from heldin.lab.store import RunRecord
@@ -56,10 +58,10 @@ def test_where_no_value_is_finite_the_mean_is_not_either():
 
 
 def test_a_run_that_has_ended_keeps_its_last_value():
-    assert held([3.0, 2.0], 1) == 2.0
-    assert held([3.0, 2.0], 9) == 2.0
-    assert math.isnan(held([None], 0))
-    assert held_mean([[4.0, 2.0, 1.0], [6.0]]) == [5.0, 4.0, 3.5]
+    assert value_at([3.0, 2.0], 1) == 2.0
+    assert value_at([3.0, 2.0], 9) == 2.0
+    assert math.isnan(value_at([None], 0))
+    assert mean_values([[4.0, 2.0, 1.0], [6.0]]) == [5.0, 4.0, 3.5]
 
 
 @given(st.floats(-1e300, 1e300), st.integers(1, 7))
@@ -120,3 +122,75 @@ def test_a_run_diverges_where_a_loss_is_first_not_finite(train, test, epoch):
     losses = enumerate(zip(train, test, strict=True))
     lines = tuple({"epoch": e, "train_loss": a, "test_loss": b, "signals": {}} for e, (a, b) in losses)
     assert diverged_at(RunRecord(RunSpec(), lines, True)) == epoch
+
+
+SPEC = RunSpec(dataset="digits", num_samples=200, epochs=1, signals=("cosine",))
+
+
+def run(*, done=True, values=(0.5,), **changes):
+    spec = SPEC.with_(**changes)
+    signals = dict.fromkeys(spec.signals, 0.25)
+    return RunRecord(spec, tuple({"epoch": e, "test_loss": v, "signals": signals} for e, v in enumerate(values)), done)
+
+
+def test_runs_that_differ_in_seed_and_fold_alone_belong_together():
+    records = [
+        run(seed=2),
+        run(seed=1),
+        *(run(seed=1, fold=i, folds=2) for i in (1, 0)),
+        run(model="vgg11"),
+    ]
+    first, second = groups(records)
+    assert [r.spec.seed for r in first.full] == [1, 2]
+    assert [r.spec.fold for r in first.folded] == [0, 1]
+    assert first.folds == (2,)
+    assert first.setting == SPEC.with_(signals=())
+    assert second.title.startswith("digits vgg11")
+    assert (second.full[0].spec.model, second.folded) == ("vgg11", ())
+
+
+def test_only_seeds_with_all_folds_make_a_set():
+    whole = [run(seed=3, fold=i, folds=3) for i in range(3)]
+    (group,) = groups([*whole, run(seed=4, fold=0, folds=3), run(seed=4, fold=2, folds=3)])
+    assert group.fold_sets(3) == {3: tuple(whole)}
+    assert [r.spec.seed for r in group.first_folds(3).values()] == [3, 4]
+    assert group.fold_sets(5) == {}
+
+
+def test_several_numbers_of_folds_stand_side_by_side():
+    (group,) = groups([run(fold=i, folds=k) for k in (3, 2) for i in range(k)])
+    assert group.folds == (2, 3)
+    assert [len(group.fold_sets(k)[0]) for k in (2, 3)] == [2, 3]
+
+
+def test_unfinished_runs_take_no_part_and_are_named():
+    begun, empty = run(seed=1, done=False), run(seed=2, values=())
+    (group,) = groups([run(), begun, empty])
+    assert len(group.full) == 1
+    assert group.unfinished == (begun.id, empty.id)
+
+
+def test_signals_measured_apart_are_put_together():
+    (group,) = groups([run(), run(signals=("sign",)), run(signals=(), fold=0, folds=2)])
+    assert group.signals == ("cosine", "sign")
+    (merged,) = group.full
+    assert merged.epochs[0]["signals"] == {"cosine": 0.25, "sign": 0.25}
+    assert group.first_folds(2)[0].names == []
+
+
+def test_no_records_no_groups():
+    assert groups([]) == []
+
+
+def test_runs_are_listed_by_setting_seed_and_fold():
+    listed = [
+        run(num_samples=None),
+        run(num_samples=50, batch_size=50),
+        run(),
+        *(run(fold=i, folds=2) for i in (0, 1)),
+        *(run(fold=i, folds=10) for i in (0, 9)),
+        run(seed=1),
+        run(seed=10),
+        run(num_samples=1000),
+    ]
+    assert sort_by_setting(reversed(listed)) == listed

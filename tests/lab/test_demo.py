@@ -26,7 +26,7 @@ def test_runs_on_all_the_data_come_first_and_folds_measure_nothing():
 
 def test_the_description_says_what_is_run():
     words = demo.describe()
-    assert "300 samples of mnist5k, 50 % of the labels" in words
+    assert "300 samples of mnist5k, 50 % with a random label" in words
     assert f"{demo.SETTING.epochs} epochs" in words
 
 
@@ -36,9 +36,9 @@ def test_a_demo_gives_table_conclusion_and_report_of_what_it_ran(tmp_path):
     assert found.seconds > 0.0
     assert (len(found.group.full), len(found.group.folded)) == (1, 5)
     assert found.table.columns == demo.COLUMNS
-    assert [(row["way"], row["protocol"]) for row in found.table.rows] == [
-        (way, protocol)
-        for way in (
+    assert [(row["method"], row["protocol"]) for row in found.table.rows] == [
+        (method, protocol)
+        for method in (
             "gradient_disparity, t1(5)",
             "gradient_disparity@fixed, t1(5)",
             "5-fold, t1(5)",

@@ -8,9 +8,10 @@ import matplotlib
 import pytest
 
 from heldin.errors import ArgumentError
+from heldin.lab.curves import groups
 from heldin.lab.figures import ComparisonDisplay, CurvesDisplay, ScatterDisplay
-from heldin.lab.grouping import groups
-from heldin.lab.selection import Kind, Way, compare
+from heldin.lab.methods import Kind, StoppingMethod
+from heldin.lab.select import compare
 from heldin.lab.spec import RunSpec
 from heldin.lab.store import RunRecord
 from heldin.rules import NthRise
@@ -88,11 +89,13 @@ def test_a_curve_over_decades_is_drawn_on_a_logarithmic_scale():
     ax.figure.canvas.draw()
 
 
-def test_ways_are_compared_as_bars():
-    outcomes = compare(GROUP, [Way(Kind.ORACLE_LOSS), Way(Kind.SIGNAL, "gradient_disparity", NthRise(2))])
+def test_methods_are_compared_as_bars():
+    outcomes = compare(
+        GROUP, [StoppingMethod(Kind.ORACLE_LOSS), StoppingMethod(Kind.SIGNAL, "gradient_disparity", NthRise(2))]
+    )
     display = ComparisonDisplay(outcomes, "test_loss", "per_run")
     frame = display.frame()
-    assert frame["way"].tolist() == ["best epoch by test loss", "gradient_disparity, t1(2)"]
+    assert frame["method"].tolist() == ["best epoch by test loss", "gradient_disparity, t1(2)"]
     assert frame["test_loss"].tolist() == [3.0, 4.5]
     ax = display.plot()
     assert [patch.get_width() for patch in ax.patches] == [3.0, 4.5]
@@ -102,7 +105,7 @@ def test_ways_are_compared_as_bars():
 
 def test_without_that_metric_there_is_nothing_to_compare():
     with pytest.raises(ArgumentError, match="None of the 2 outcomes has 'test_auc' under mean_curve"):
-        ComparisonDisplay(compare(GROUP, [Way(Kind.NEVER)]), "test_auc").frame()
+        ComparisonDisplay(compare(GROUP, [StoppingMethod(Kind.NEVER)]), "test_auc").frame()
 
 
 def test_scatter_of_a_signal_against_test_loss_with_rho():

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import html
 import json
+import math
 import re
 import shutil
 import subprocess
 from html.parser import HTMLParser
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from heldin.errors import ArgumentError, StoreError
-from heldin.lab.report import write_report
+from heldin.lab.curves import groups
+from heldin.lab.report import comparison_html, cost_html, embed_json, environment_html, html_page, write_report
+from heldin.lab.select import compare
 from heldin.lab.spec import RunSpec
 from heldin.lab.store import RunRecord, Store
+from heldin.lab.tables import Markup, element
 from heldin.lab.training import run as train
 
 NASTY = "</script><script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'> & {{plotly}}"
@@ -144,7 +151,7 @@ def test_the_cost_is_given_in_epochs_where_the_size_of_the_data_is_unknown(repor
     record = run(num_samples=None)
     page = report(record)
     assert page.row("no early stopping", "8.0") == ["no early stopping", "8.0"]
-    assert "How many samples digits has is not in the records" in page.text
+    assert "The records do not contain the number of samples of digits" in page.text
     assert report(record, num_samples={"digits": 1000}).row("no early stopping", "8.0")[2] == "160"
 
 
@@ -162,13 +169,13 @@ def test_unfinished_runs_are_named_and_left_out(report):
     unfinished = run(done=False, seed=1)
     assert unfinished.id in report(run(), unfinished).text
     page = report(unfinished)
-    assert "No run has reached its horizon yet" in page.text
+    assert "no run has reached its horizon yet" in page.text
     assert json.loads(page.data) == []
 
 
 def test_rules_that_never_fired_are_noted(report):
     page = report(run(signals=("cosine",)))  # it rises, and a cosine falls when a network memorises
-    assert "each run by its own curve: t1(5) never fired: there the last epoch counts" in page.text
+    assert "each run by its own curve: t1(5) never fired, so the last epoch is used" in page.text
 
 
 def test_another_signal_can_come_first(report):
@@ -194,6 +201,179 @@ def test_a_place_that_cannot_be_written_is_said_and_nothing_is_left(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
 
 
+@settings(max_examples=40)
+@given(
+    st.recursive(
+        st.text() | st.integers() | st.none(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
+    )
+)
+def test_embedded_json_comes_back_and_cannot_leave_its_element(value):
+    text = embed_json([value, NASTY])
+    assert json.loads(text) == [value, NASTY]
+    assert text.isascii()
+    assert not {"<", ">", "&"} & {*text}
+
+
+def test_what_is_put_in_is_not_searched_for_places_again():
+    text = html_page("{{plotly}}", header=element("p", "{{charts}}"), main=Markup(""), charts=["{{main}}"])
+    assert "<title>{{plotly}}</title>" in text
+    assert "<p>{{charts}}</p>" in text
+    assert '["{{main}}"]' in text
+    assert text.count("plotly.js v") == 1
+
+
+FIRST = "gradient disparity, t1(5)"
+
+
+def plain_run(error=OVERFITS, *, val=None, signals=("gradient_disparity",), loss=None, also=None, **changes):
+    lines = [
+        {
+            "epoch": epoch,
+            "test_loss": 2 * value if loss is None else loss[epoch],
+            "test_error": value,
+            **({"val_loss": val[epoch]} if val else {}),
+            **(also or {}),
+            "signals": dict.fromkeys(signals, RISING[epoch]),
+        }
+        for epoch, value in enumerate(error)
+    ]
+    return RunRecord(SPEC.with_(signals=tuple(signals), **changes), tuple(lines), True)
+
+
+def folded(val, *, seeds=(0,)):
+    """Runs without each of two folds, whose validation loss is `val`."""
+    return [plain_run(val=val, signals=(), seed=seed, fold=fold, folds=2) for seed in seeds for fold in (0, 1)]
+
+
+def outcomes(*records):
+    (group,) = groups(records)
+    return compare(group)
+
+
+def raw_rows(page):
+    return re.findall(r"<tr[^>]*>.*?</tr>", page, re.DOTALL)
+
+
+def rows(page):
+    """The texts of the cells, row by row."""
+    cells = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.DOTALL) for row in raw_rows(page)]
+    return [[html.unescape(re.sub(r"<[^>]+>", "", cell)) for cell in row] for row in cells]
+
+
+def cells_of(page, name):
+    (found,) = (row for row in rows(page) if row[0] == name)
+    return found[1:]
+
+
+def test_best_epochs_come_first_then_the_signal_the_folds_and_no_early_stopping():
+    page = comparison_html(outcomes(plain_run(), *folded(RISING)), "gradient_disparity")
+    each = ["gradient disparity", "2-fold", "2+-fold", "2-fold, each fold by itself", "1/2 held out"]
+    assert [row[0] for row in rows(page)[2:]] == [
+        "best epoch by test loss",
+        "best epoch by test accuracy",
+        *(f"{name}, t{number}(5)" for name in each for number in (1, 2)),
+        "no early stopping",
+    ]
+    assert [re.search(r'^<tr class="(\w+)"', row)[1] for row in raw_rows(page) if "<tr class" in row] == [
+        "over", "oracle", "oracle", "deciding",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("signals", "summary"),
+    [
+        (("gradient_disparity",), []),
+        (("gradient_disparity", "sign"), ["1 other signal"]),
+        (("sign", "gradient_disparity", "noise_scale"), ["2 other signals"]),
+    ],
+    ids=str,
+)
+def test_other_signals_are_folded_away(signals, summary):
+    page = comparison_html(outcomes(plain_run(signals=signals)), "gradient_disparity")
+    assert re.findall("<summary>(.*?)</summary>", page) == summary
+    shown, _, hidden = page.partition("<details>")
+    assert FIRST in shown
+    assert ("sign, t1(5)" in shown, "sign, t1(5)" in hidden) == (False, "sign" in signals)
+
+
+def test_one_seed_has_numbers_and_two_have_deviations():
+    alone = comparison_html(outcomes(plain_run()), "gradient_disparity")
+    assert cells_of(alone, FIRST) == ["20.0", "5", "40.0", "0.800", "5", "40.0", "0.800"]
+    other = plain_run([error + 0.1 for error in OVERFITS], seed=1)
+    both = comparison_html(outcomes(plain_run(), other), "gradient_disparity")
+    assert cells_of(both, FIRST) == [
+        "20.0",
+        "5.0 ± 0.0",
+        "45.0 ± 7.1",
+        "0.900 ± 0.141",
+        "5",
+        "45.0 ± 7.1",
+        "0.900 ± 0.141",
+    ]
+
+
+def test_a_bar_is_as_long_as_what_was_lost_next_to_the_most():
+    def bars(error):
+        page = comparison_html(outcomes(plain_run(error)), "gradient_disparity")
+        widths = [re.findall(r'style="width:(\d+)%"', row) for row in raw_rows(page)]
+        return {name[0]: width[0] for name, width in zip(rows(page), widths, strict=True) if width}
+
+    found = bars(OVERFITS)
+    assert (found[FIRST], found["no early stopping"], found["best epoch by test accuracy"]) == ("40", "100", "0")
+    assert {*bars([0.5] * 8).values()} == {"0"}
+
+
+def test_what_is_not_known_is_a_dash_and_what_else_was_recorded_has_its_columns():
+    lost = comparison_html(outcomes(plain_run(loss=[1.0] * 5 + [math.nan] * 3)), "gradient_disparity")
+    assert cells_of(lost, FIRST)[:4] == ["20.0", "5", "40.0", "-"]
+    more = comparison_html(outcomes(plain_run(also={"test_top5": 0.125, "test_auc": 0.75})), "gradient_disparity")
+    assert cells_of(more, FIRST)[1:6] == ["5", "40.0", "0.800", "12.5", "0.750"]
+    assert re.findall(r'colspan="(\d+)"', more) == ["1", "6", "3"]
+
+
+def test_notes_stand_below_once_each_and_rows_carry_their_numbers():
+    falling = RISING[::-1]
+    page = comparison_html(
+        outcomes(plain_run(signals=("cosine",)), *folded(falling)), "cosine"
+    )  # bad is a cosine that falls
+    names = [row[0] for row in rows(page)]
+    assert {"cosine, t1(5) 1 2", "2-fold, t1(5) 1 2", "cosine, t2(5) 3 4", "no early stopping"} <= {*names}
+    assert re.findall("<li>(.*?)</li>", page) == [
+        f"{seen}: {rule}(5) never fired, so the last epoch is used"
+        for rule in ("t1", "t2")
+        for seen in ("each run by its own curve", "the mean curve")
+    ]
+
+
+def test_the_cost_is_that_of_one_seed_with_all_its_folds_and_retraining():
+    records = [plain_run(), plain_run(seed=1), *folded(RISING, seeds=(0, 1))]
+    page = cost_html(SPEC, outcomes(*records), "gradient_disparity", [], None)
+    assert rows(page)[0] == ["method", "epochs trained", "batch gradients"]
+    assert cells_of(page, FIRST) == ["6.0", "48"]  # 6 epochs of 4 batches, and 4 probes after each
+    assert cells_of(page, "2-fold, t1(5)") == ["12.0", "24"]  # 2 models, 6 epochs each of 2 batches
+    assert cells_of(page, "2+-fold, t1(5)") == ["18.0", "48"]  # and 6 epochs of 4 batches
+    assert cells_of(page, "1/2 held out, t1(5)") == ["6.0", "12"]
+    assert cells_of(page, "no early stopping") == ["8.0", "32"]
+    assert "best epoch" not in page
+
+
+def test_each_environment_has_a_row_with_its_days():
+    day = 86400.0
+    begun = [
+        {"torch": "2.0", "time": 2 * day},
+        {"torch": "2.0", "time": 0.0},
+        {"torch": "2.1", "cpus": 2},
+        {"torch": "2.2", "time": day},
+    ]
+    assert rows(environment_html(begun)) == [
+        ["started", "torch", "cpus", "times"],
+        ["1970-01-01 to 1970-01-03", "2.0", "-", "2"],
+        ["-", "2.1", "2", "1"],
+        ["1970-01-02", "2.2", "-", "1"],
+    ]
+    assert environment_html([]) == ""
+
+
 LISTEN = """<script>
 window.problems = [];
 window.addEventListener("error", function (event) { problems.push("error: " + event.message); });
@@ -215,7 +395,7 @@ PLAY = """<script>
     return Array.from(plot.querySelectorAll(selector)).map(function (e) { return e.textContent; });
   }
   function click(name) {
-    var item = Array.from(plot.querySelectorAll(".legend .traces")).find(function (item) {
+    var item = Array.from(plot.querySelectorAll(".legend .traces")).find_outcome(function (item) {
       return item.textContent === name;
     }).querySelector(".legendtoggle");
     ["mousedown", "mouseup"].forEach(function (kind) { item.dispatchEvent(new MouseEvent(kind, { bubbles: true })); });
@@ -295,7 +475,7 @@ def test_a_browser_draws_the_curves_and_the_stops(browsed):
     assert browsed["names"] == ["test error", "training error", "best epoch", "gradient disparity"]
     assert browsed["drawn"] >= 3
     assert set(browsed["names"]) <= set(browsed["legend"])
-    assert "t1, the 5th rise: epoch" in browsed["told"]
+    assert "t1, the 5th rise: epoch" in browsed["summary"]
     assert "t1, the 5th rise" in browsed["legend"]
     assert browsed["bars"] >= 1
 

@@ -4,9 +4,8 @@ import pytest
 from paper.correlating import across, averaged, correlations, correlations_by_seed, exceeding, mean_over, trend
 from paper.making import MEAN_CURVE, PER_RUN
 
-from heldin.lab.correlation import pearson
-from heldin.lab.curves import Estimate
-from heldin.lab.grouping import groups
+from heldin.lab.compare import pearson
+from heldin.lab.curves import Estimate, groups
 from heldin.lab.spec import RunSpec
 
 SIGNAL = "gradient_disparity"

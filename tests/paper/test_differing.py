@@ -4,16 +4,15 @@ import pytest
 from paper.differing import best_difference, difference, epochs_apart
 from paper.making import MEAN_CURVE, PER_RUN, by_seed
 
-from heldin.lab.curves import Estimate, estimate
-from heldin.lab.grouping import groups
+from heldin.lab.curves import Estimate, estimate, groups
+from heldin.lab.methods import Kind, StoppingMethod
 from heldin.lab.spec import RunSpec
-from heldin.lab.ways import Kind, Way
 from heldin.rules import ConsecutiveRises, NthRise
 
 SIGNALS = ("gradient_disparity", "gradient_variance")
 SPEC = RunSpec(dataset="digits", epochs=8, signals=SIGNALS)
 RISING, FALLING = [float(epoch) for epoch in range(8)], [-float(epoch) for epoch in range(8)]
-WAYS = {name: Way(Kind.SIGNAL, signal, NthRise(5)) for name, signal in zip(("a", "b"), SIGNALS, strict=True)}
+WAYS = {name: StoppingMethod(Kind.SIGNAL, signal, NthRise(5)) for name, signal in zip(("a", "b"), SIGNALS, strict=True)}
 
 
 @pytest.fixture
@@ -38,14 +37,14 @@ def test_where_a_way_never_stops_its_last_epoch_is_compared_and_it_is_named(grou
 
 
 def test_seeds_in_which_a_rule_does_not_fire_can_be_left_out(group_with):
-    ways = {"the end": Way(Kind.NEVER), "a": WAYS["a"]}
+    ways = {"the end": StoppingMethod(Kind.NEVER), "a": WAYS["a"]}
     found = difference(group_with((RISING, RISING), (FALLING, RISING)), "x", ways, "loss", only_fired=True)
     assert found.numbers["x"][PER_RUN] == Estimate(2.0, None, 1)
     assert found.remarks["x"][PER_RUN] == "a stopped in 1 of 2 runs"
 
 
 def test_what_never_happened_has_no_number_but_a_remark(group_with):
-    ways = {"the end": Way(Kind.NEVER), "a": WAYS["a"]}
+    ways = {"the end": StoppingMethod(Kind.NEVER), "a": WAYS["a"]}
     found = difference(group_with((FALLING, RISING)), "x", ways, "loss", only_fired=True)
     assert found.numbers == {}
     assert found.remarks["x"][PER_RUN] == "a never stopped"
@@ -60,7 +59,7 @@ def test_stops_are_apart_only_where_both_are_made(group_with):
 
 
 def test_two_rules_that_never_fire_do_not_coincide(group_with):
-    ways = {"t2": Way(Kind.SIGNAL, SIGNALS[0], ConsecutiveRises(5)), "t1": WAYS["a"]}
+    ways = {"t2": StoppingMethod(Kind.SIGNAL, SIGNALS[0], ConsecutiveRises(5)), "t1": WAYS["a"]}
     found = epochs_apart(group_with((FALLING, RISING)), "x", ways, verb="fired")
     assert found.numbers == {}
     assert found.remarks["x"] == dict.fromkeys((PER_RUN, MEAN_CURVE), "t2 never fired; t1 never fired")
@@ -69,7 +68,7 @@ def test_two_rules_that_never_fire_do_not_coincide(group_with):
 def test_the_best_of_each_is_compared_seed_by_seed(group_with):
     group = group_with((RISING, FALLING), (RISING, FALLING))
     ways = {
-        name: [Way(Kind.SIGNAL, signal, NthRise(p)) for p in (1, 3)]
+        name: [StoppingMethod(Kind.SIGNAL, signal, NthRise(p)) for p in (1, 3)]
         for name, signal in zip(("a", "b"), SIGNALS, strict=True)
     }
     found = best_difference(group, "x", ways, "accuracy").numbers["x"][PER_RUN]
@@ -79,7 +78,7 @@ def test_the_best_of_each_is_compared_seed_by_seed(group_with):
 
 
 def test_what_is_not_recorded_is_not_compared(group_with):
-    folds = {"a": WAYS["a"], "k-fold": Way(Kind.KFOLD, rule=NthRise(5), folds=5)}
+    folds = {"a": WAYS["a"], "k-fold": StoppingMethod(Kind.KFOLD, rule=NthRise(5), folds=5)}
     group = group_with((RISING, RISING))
     for found in (difference(group, "x", folds, "loss"), epochs_apart(group, "x", folds)):
         assert (found.numbers, found.remarks) == ({}, {})

@@ -8,8 +8,7 @@ from paper.making import MEAN_CURVE, SEEN
 from paper.settings import PROBED_RESNET, PROFILES, RELATED, RESCALED, SEEDS, SEVEN, seconds_of
 
 from heldin.errors import ArgumentError
-from heldin.lab.curves import Estimate
-from heldin.lab.grouping import setting_of
+from heldin.lab.curves import Estimate, setting_of
 from heldin.lab.reproducing.claims import Verdict, claims_from_toml, judge
 from heldin.lab.reproducing.items import Built, Runs, chosen, in_order
 from heldin.lab.reproducing.paper import load_paper

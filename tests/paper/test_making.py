@@ -14,16 +14,15 @@ from paper.making import (
     together,
 )
 
-from heldin.lab.curves import Estimate, estimate
-from heldin.lab.grouping import groups
+from heldin.lab.curves import Estimate, estimate, groups
+from heldin.lab.methods import Kind, StoppingMethod
 from heldin.lab.spec import RunSpec
-from heldin.lab.ways import Kind, Way
 from heldin.rules import NthRise
 
 SIGNAL = "gradient_disparity"
 SPEC = RunSpec(dataset="digits", epochs=8, signals=(SIGNAL,))
 RISING, FALLING = [float(epoch) for epoch in range(8)], [-float(epoch) for epoch in range(8)]
-WAY = Way(Kind.SIGNAL, SIGNAL, NthRise(5))
+WAY = StoppingMethod(Kind.SIGNAL, SIGNAL, NthRise(5))
 
 
 @pytest.fixture
@@ -62,7 +61,7 @@ def test_a_rule_that_never_fires_keeps_its_number_and_says_so(group_with):
 
 @pytest.mark.parametrize("kind", [Kind.NEVER, Kind.ORACLE_LOSS])
 def test_a_way_without_a_rule_has_no_remark(group_with, kind):
-    found = stop_numbers(group_with(FALLING), {"x": Way(kind)}, ("loss",))
+    found = stop_numbers(group_with(FALLING), {"x": StoppingMethod(kind)}, ("loss",))
     assert found.numbers
     assert found.remarks == {}
 

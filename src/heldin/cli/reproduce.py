@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from heldin.cli.options import NUM_CORES, DataFolder, Jobs, Quiet
-from heldin.cli.output import going_on, note, show_rows, show_tables, writing
+from heldin.cli.output import note, resumable, show_rows, show_tables, writing
 from heldin.cli.records import require_runs, require_store
 from heldin.errors import ArgumentError, require_choice, require_integer
 
@@ -98,7 +98,7 @@ def command(
         return
     if not from_records:
         require_store(place)
-        with going_on(shlex.join(["heldin", *sys.argv[1:]])):
+        with resumable(shlex.join(["heldin", *sys.argv[1:]])):
             num = run_missing(declared, items, profile, place, jobs=jobs, data_root=data, quiet=quiet)
         if not num:
             note(

@@ -1,4 +1,4 @@
-"""`heldin signals`: which signals there are."""
+"""`heldin signals`: list all signals."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ COLUMNS = ("name", "direction", "rule", "cost", "default", "family")
 
 
 def command(
-    label: Annotated[str | None, typer.Argument(help="Show the card of this signal.", show_default=False)] = None,
+    label: Annotated[
+        str | None, typer.Argument(help="Show the documentation of this signal.", show_default=False)
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the signals: what each costs, which way is bad, its authors' rule; or show the card of one."""
+    """List the signals with their cost, direction and rule, or show the documentation of one."""
     defaults = {parsed(known)[0].name for known in DEFAULT_SIGNALS}
     rows = [{**row, "default": row["name"] in defaults} for row in list_signals()]
     if label is not None:
@@ -35,4 +37,4 @@ def command(
         show_json(rows)
     else:
         show_rows([{**row, "default": "yes" if row["default"] else "no"} for row in rows], COLUMNS)
-        show("\nA run records those marked as default; `heldin run --signals NAME` asks for others.")
+        show("\nA run records the signals marked as default; `heldin run --signals NAME` records others.")

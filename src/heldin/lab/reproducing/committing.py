@@ -9,8 +9,8 @@ from pathlib import Path
 
 from heldin.errors import ArgumentError, DamagedRunError
 from heldin.lab.costs import UnitSeconds, unit_seconds
+from heldin.lab.curves import setting_of
 from heldin.lab.disk import replace
-from heldin.lab.grouping import setting_of
 from heldin.lab.reproducing.items import Runs
 from heldin.lab.spec import RunSpec, spec_from
 from heldin.lab.store import RunRecord, Store, understood, written

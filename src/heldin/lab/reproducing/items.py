@@ -9,7 +9,7 @@ from typing import Any
 
 from heldin.errors import ArgumentError, near_match
 from heldin.lab.costs import UnitSeconds
-from heldin.lab.grouping import Group, groups, setting_of
+from heldin.lab.curves import Group, groups, setting_of
 from heldin.lab.reproducing.claims import Measured
 from heldin.lab.spec import RunSpec
 from heldin.lab.store import RunRecord

@@ -7,8 +7,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-import heldin
-from heldin.lab.page import Markup, Row, element, escaped, joined, page, table
+from heldin.lab.report import html_page
 from heldin.lab.reproducing.building import FIGURES, named
 from heldin.lab.reproducing.claims import Verdict
 from heldin.lab.reproducing.items import Runs
@@ -16,7 +15,7 @@ from heldin.lab.reproducing.paper import LAPTOP, Paper
 from heldin.lab.reproducing.questions import answers
 from heldin.lab.reproducing.readme import ASKED, COUNTED, opening
 from heldin.lab.reproducing.verdicts import Judged, statements, summary
-from heldin.lab.tables import Table, shown
+from heldin.lab.tables import Markup, Table, element, escape, join
 
 WORDS = ("claim", "items", "ours", "compared with", "verdict", "notes")  # columns that hold sentences
 
@@ -31,13 +30,8 @@ def page_of(paper: Paper, found: Sequence[Judged], runs: Runs, folder: Path) -> 
     parts += [element("h2", "In one table"), element("p", COUNTED), _contents(found)]
     parts += [element("h2", "What is claimed in words"), _as_html(statements(found))]
     parts += [_section(each, runs.profile, folder) for each in found]
-    return page(
-        title,
-        header=joined([element("h1", title), *(element("p", text) for text in told)]),
-        main=joined(parts),
-        footer=element("p", f"Written by heldin {heldin.__version__}."),
-        charts=(),
-    )
+    header = join([element("h1", title), *(element("p", text) for text in told)])
+    return html_page(title, header=header, main=join(parts))
 
 
 def _section(judged: Judged, profile: str, folder: Path) -> Markup:
@@ -60,7 +54,7 @@ def _section(judged: Judged, profile: str, folder: Path) -> Markup:
     numbers = judged.table()
     if numbers.rows:
         parts.append(_folded(f"The paper's numbers beside ours ({len(numbers.rows)})", _as_html(numbers)))
-    return element("section", joined(parts), id=named(item.label))
+    return element("section", join(parts), id=named(item.label))
 
 
 def _contents(found: Sequence[Judged]) -> Markup:
@@ -68,15 +62,14 @@ def _contents(found: Sequence[Judged]) -> Markup:
     told = summary(found)
     links = [element("a", each.item.label, href=f"#{named(each.item.label)}") for each in found]
     rows = [
-        Row(links[number] if number < len(links) else row["item"], [row[name] for name in told.columns[1:]])
-        for number, row in enumerate(told.rows)
+        {**row, "item": links[number] if number < len(links) else row["item"]} for number, row in enumerate(told.rows)
     ]
-    return table(told.columns, rows, words=WORDS)
+    return Table(told.columns, tuple(rows)).html(sentences=WORDS)
 
 
 def _figure(place: Path, title: str) -> Markup:
     content = base64.b64encode(place.read_bytes()).decode()
-    image = Markup(f'<img alt="{escaped(title)}" src="data:image/png;base64,{content}">')
+    image = Markup(f'<img alt="{escape(title)}" src="data:image/png;base64,{content}">')
     return element("figure", element("div", image, class_="card picture"), element("figcaption", title))
 
 
@@ -85,12 +78,7 @@ def _folded(title: str, inside: Markup) -> Markup:
 
 
 def _as_html(content: Table) -> Markup:
-    first, *others = content.columns
-    rows = [
-        Row(shown(row.get(first)), [shown(row.get(name)) for name in others], _kind(row.get("verdict")))
-        for row in content.rows
-    ]
-    return table(content.columns, rows, words=WORDS)
+    return content.html(sentences=WORDS, row_classes=[_kind(row.get("verdict")) for row in content.rows])
 
 
 def _kind(verdict: object) -> str | None:

@@ -9,8 +9,8 @@ from functools import cached_property
 
 from heldin.lab.reproducing.claims import ANY, Claim, Verdict, judge, number_of
 from heldin.lab.reproducing.items import Built, Item
-from heldin.lab.selection import Protocol
-from heldin.lab.tables import Table, shown
+from heldin.lab.select import Protocol
+from heldin.lab.tables import Table, format_cell
 
 PER_RUN, MEAN_CURVE = Protocol.PER_RUN.value, Protocol.MEAN_CURVE.value
 COLUMNS = ("claim", "paper", "ours", "n", "compared with", "verdict")
@@ -63,7 +63,9 @@ class Judged:
         ours = {way: number_of(self.built.numbers, claim.key, way) for way in verdicts}
         remarks = self.built.remarks.get(claim.key, {})
         told = [
-            _under(way, shown(number), remarks.get(way)) for way, number in ours.items() if number or way in remarks
+            _under(way, format_cell(number), remarks.get(way))
+            for way, number in ours.items()
+            if number or way in remarks
         ]
         return {
             "claim": claim.text or self.said(claim.key),
