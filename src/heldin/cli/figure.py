@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heldin.cli.options import DEFAULT_STORE, RunIds, StoreFolder, filter_options
+from heldin.cli.options import DEFAULT_STORE, RunIds, StoreFolder, filter_options, optional
 from heldin.cli.output import note, show, writing
 from heldin.cli.records import finished_groups, read_records, select_methods
 from heldin.errors import ArgumentError, near_match, require_choice, require_integer
@@ -33,23 +33,14 @@ def command(
     kind: Annotated[str, typer.Argument(help=f"What to draw: {', '.join(KINDS)}.")] = KINDS[0],
     signal: Annotated[
         list[str] | None,
-        typer.Option(
-            help="A recorded signal; can be repeated. By default gradient_disparity, or all signals in a comparison.",
-            show_default=False,
-        ),
+        optional("A recorded signal; can be repeated. By default gradient_disparity, or all signals in a comparison."),
     ] = None,
     metric: Annotated[
         list[str] | None,
-        typer.Option(
-            help="The metric to draw; can be repeated. By default test_loss, or test_error in a comparison.",
-            show_default=False,
-        ),
+        optional("The metric to draw; can be repeated. By default test_loss, or test_error in a comparison."),
     ] = None,
     patience: Annotated[int, typer.Option(help="The patience of the rules whose stops are marked.")] = 5,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="The file, .png, .svg or .pdf; by default a .png in the store.", show_default=False),
-    ] = None,
+    out: Annotated[Path | None, optional("The file, .png, .svg or .pdf; by default a .png in the store.")] = None,
     store: StoreFolder = DEFAULT_STORE,
     run: RunIds = None,
     **wanted: object,

@@ -17,29 +17,25 @@ from heldin.lab.spec import INITS, LOSSES, MODELS, OPTIMIZERS, RunSpec
 DEFAULT_STORE = Path("heldin-runs")
 NUM_CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
+
+def optional(text: str, *names: str, panel: str | None = None, **more: Any) -> Any:
+    """An option whose default is not shown in the help."""
+    return typer.Option(*names, help=text, rich_help_panel=panel, show_default=False, **more)
+
+
 StoreFolder = Annotated[Path, typer.Option("--store", metavar="DIR", help="The folder with the records.")]
 DataFolder = Annotated[
-    Path | None,
-    typer.Option(
-        "--data", metavar="DIR", envvar="HELDIN_DATA", help="The folder with the datasets.", show_default=False
-    ),
+    Path | None, optional("The folder with the datasets.", "--data", metavar="DIR", envvar="HELDIN_DATA")
 ]
 Jobs = Annotated[int, typer.Option("--jobs", help="The number of runs at a time, each on one thread.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Do not show progress.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 RunIds = Annotated[
     list[str] | None,
-    typer.Option(
-        "--run",
-        metavar="ID",
-        help="Only runs whose id starts with this; can be repeated.",
-        rich_help_panel="Which runs",
-        show_default=False,
-    ),
+    optional("Only runs whose id starts with this; can be repeated.", "--run", metavar="ID", panel="Which runs"),
 ]
 RecordedSignals = Annotated[
-    list[str] | None,
-    typer.Option("--signal", help="A recorded signal; can be repeated. All by default.", show_default=False),
+    list[str] | None, optional("A recorded signal; can be repeated. All by default.", "--signal")
 ]
 
 FIELDS = tuple(field.name for field in fields(RunSpec))
@@ -101,9 +97,8 @@ def _spec_option(name: str) -> inspect.Parameter:
 
 def _filter_option(name: str) -> inspect.Parameter:
     kind: Any = _type(name)
-    words = name.replace("_", " ")
-    text = f"Only runs with or without {words}." if kind is bool else f"Only runs with this {words}; can be repeated."
-    option = typer.Option(_declared(name), help=text, rich_help_panel="Which runs", show_default=False)
+    text = "Only runs with it, or without it." if kind is bool else "Only runs with this value; can be repeated."
+    option = optional(text, _declared(name), panel="Which runs")
     return _parameter(name, kind if kind is bool else list[kind], option)
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from heldin.cli.options import DEFAULT_STORE, AsJson, RunIds, StoreFolder, filter_options
+from heldin.cli.options import DEFAULT_STORE, AsJson, RunIds, StoreFolder, filter_options, optional
 from heldin.cli.output import note, show, show_json, show_rows
 from heldin.cli.records import read_records
 from heldin.errors import ArgumentError, require_choice
@@ -25,42 +25,23 @@ EXAMPLE = (
     "heldin replay --signal val_loss --rule patience\n\n"
     "printf '6 5 7 4 8' | heldin replay - --rule nth_rise --patience 2"
 )
+NUMBERS = "A file of numbers, or - for standard input; without it, the curves recorded in --store."
 PREFIXES = ("train_", "test_", "val_", "parameter_", "generalization_")
 """The names of metrics start with these; all others are signals."""
 
 
 @filter_options
 def command(
-    numbers: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="FILE",
-            help="A file of numbers, or - for standard input; without it, the curves recorded in --store.",
-            show_default=False,
-        ),
-    ] = None,
+    numbers: Annotated[str | None, typer.Argument(metavar="FILE", help=NUMBERS, show_default=False)] = None,
     signal: Annotated[
-        str | None,
-        typer.Option(
-            help="The recorded signal or metric, gradient_disparity by default; with FILE, what its numbers are.",
-            show_default=False,
-        ),
+        str | None, optional("The signal or metric, gradient_disparity by default; with FILE, what its numbers are.")
     ] = None,
-    rule: Annotated[
-        str | None,
-        typer.Option(
-            help="nth_rise, consecutive_rises, patience, first_minimum or level; by default the rule of the signal.",
-            show_default=False,
-        ),
-    ] = None,
-    patience: Annotated[int | None, typer.Option(help="The patience of the rule.", show_default=False)] = None,
-    threshold: Annotated[float | None, typer.Option(help="The level, for --rule level.", show_default=False)] = None,
-    smooth: Annotated[
-        int | None, typer.Option(help="Apply the rule to means over this many values.", show_default=False)
-    ] = None,
+    rule: Annotated[str | None, optional(f"{', '.join(NAMED)} or level; by default the rule of the signal.")] = None,
+    patience: Annotated[int | None, optional("The patience of the rule.")] = None,
+    threshold: Annotated[float | None, optional("The level, for --rule level.")] = None,
+    smooth: Annotated[int | None, optional("Apply the rule to means over this many values.")] = None,
     direction: Annotated[
-        str | None,
-        typer.Option(help="What indicates overfitting, rises or falls; by default that of the signal."),
+        str | None, optional("What indicates overfitting, rises or falls; by default that of the signal.")
     ] = None,
     store: StoreFolder = DEFAULT_STORE,
     run: RunIds = None,

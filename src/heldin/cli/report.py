@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from heldin.cli.options import DEFAULT_STORE, RunIds, StoreFolder, filter_options
+from heldin.cli.options import DEFAULT_STORE, RunIds, StoreFolder, filter_options, optional
 from heldin.cli.output import show, writing
 from heldin.cli.records import finished_groups, read_records, timings_of
 
@@ -16,11 +16,9 @@ EXAMPLE = "Example:\n\nheldin report --dataset mnist5k --out mnist5k.html"
 
 @filter_options
 def command(
-    out: Annotated[
-        Path | None, typer.Option(help="The page; report.html in the store by default.", show_default=False)
-    ] = None,
+    out: Annotated[Path | None, optional("The page; report.html in the store by default.")] = None,
     title: Annotated[str, typer.Option(help="The title of the page.")] = "What stopping early would have given",
-    signal: Annotated[str | None, typer.Option(help="The signal to show first.", show_default=False)] = None,
+    signal: Annotated[str | None, optional("The signal to show first.")] = None,
     store: StoreFolder = DEFAULT_STORE,
     run: RunIds = None,
     **wanted: object,

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from heldin.cli.options import DEFAULT_STORE, NUM_CORES, DataFolder, Jobs, Quiet, StoreFolder, spec_options
+from heldin.cli.options import DEFAULT_STORE, NUM_CORES, DataFolder, Jobs, Quiet, StoreFolder, optional, spec_options
 from heldin.cli.output import note, resumable, show
 from heldin.cli.records import require_store, store_option
 from heldin.errors import ArgumentError, require_choice, require_integer
@@ -29,17 +29,13 @@ def command(
         list[Path] | None,
         typer.Argument(metavar="SPEC.toml", help="Files with specs; options override them.", show_default=False),
     ] = None,
-    seeds: Annotated[
-        str | None, typer.Option(help="Several seeds: 0-4, or 0,1,2.", rich_help_panel="The spec", show_default=False)
-    ] = None,
+    seeds: Annotated[str | None, optional("Several seeds: 0-4, or 0,1,2.", panel="The spec")] = None,
     with_full: Annotated[
         bool, typer.Option("--with-full", help="With --folds, also run on all the data.", rich_help_panel="The spec")
     ] = False,
     jobs: Jobs = NUM_CORES,
     engine: Annotated[str, typer.Option(help="processes, ray or dask.")] = "processes",
-    address: Annotated[
-        str | None, typer.Option(help="The address of the Ray or Dask cluster.", show_default=False)
-    ] = None,
+    address: Annotated[str | None, optional("The address of the Ray or Dask cluster.")] = None,
     store: StoreFolder = DEFAULT_STORE,
     data: DataFolder = None,
     quiet: Quiet = False,
@@ -64,15 +60,8 @@ def command(
     records = Store(store)
     num_done = sum(records.folder(spec).done for spec in specs)
     with resumable(shlex.join(["heldin", *sys.argv[1:]])):
-        run_all(
-            specs,
-            records,
-            jobs=jobs,
-            engine=engine,
-            address=address,
-            data_root=data,
-            progress=Progress(quiet=quiet),
-        )
+        progress = Progress(quiet=quiet)
+        run_all(specs, records, jobs=jobs, engine=engine, address=address, data_root=data, progress=progress)
     note(f"{counted(len(specs))} done" + (f", {num_done} of them before this command." if num_done else "."))
     show(f"The records are in {store / 'runs'}.")
     option = store_option(store)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heldin.cli.options import DEFAULT_STORE, AsJson, RecordedSignals, RunIds, StoreFolder, filter_options
+from heldin.cli.options import DEFAULT_STORE, AsJson, RecordedSignals, RunIds, StoreFolder, filter_options, optional
 from heldin.cli.output import json_text, note, show, show_tables, writing
 from heldin.cli.records import finished_groups, group_timings, read_records, select_methods
 from heldin.errors import ArgumentError, require_choice, require_integer
@@ -38,7 +38,7 @@ def command(
     patience: Annotated[int, typer.Option(help="The patience of the rules.")] = 5,
     metric: Annotated[str, typer.Option(help="The metric to correlate signals with.")] = "test_loss",
     format_: Annotated[str, typer.Option("--format", help=f"One of {', '.join(FORMATS)}.")] = FORMATS[0],
-    out: Annotated[Path | None, typer.Option(help="Write to this file.", show_default=False)] = None,
+    out: Annotated[Path | None, optional("Write to this file.")] = None,
     store: StoreFolder = DEFAULT_STORE,
     run: RunIds = None,
     as_json: AsJson = False,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TypedDict
+from typing import Any, TypeAlias
 
 from heldin.lab.compare import correlate
 from heldin.lab.conclusion import find_outcome
@@ -30,56 +30,10 @@ RULES = {"t1": NthRise(), "t2": ConsecutiveRises()}
 """The paper's two thresholds, drawn as its gray and its magenta bar."""
 
 
-class DrawnCurve(TypedDict, total=False):
-    """A mean over the runs and, with several runs, the lowest and highest value."""
-
-    name: str
-    role: str
-    mean: list[float | None]
-    low: list[float | None]
-    high: list[float | None]
+Json: TypeAlias = dict[str, Any]
 
 
-class Stop(TypedDict):
-    """Where a rule fires: on the mean curve, and in each run."""
-
-    rule: str
-    name: str
-    epoch: int | None
-    runs: list[int]
-    num: int
-
-
-class DrawnMetric(TypedDict):
-    """A metric: its curves and its best epoch."""
-
-    title: str
-    scale: str
-    curves: list[DrawnCurve]
-    best: dict[str, float | None] | None
-
-
-class DrawnSignal(TypedDict):
-    """A signal: its curve, its stops, and both in words."""
-
-    title: str
-    short: str
-    scale: str
-    curves: list[DrawnCurve]
-    stops: list[Stop]
-    summary: str
-
-
-class Chart(TypedDict):
-    """Everything that is drawn for a group."""
-
-    last: int
-    stride: int
-    metrics: list[DrawnMetric]
-    signals: list[DrawnSignal]
-
-
-def chart_of(group: Group, outcomes: Sequence[Outcome], signal: str | None) -> Chart | None:
+def chart_of(group: Group, outcomes: Sequence[Outcome], signal: str | None) -> Json | None:
     """The chart of a group with `signal` first; None if there is nothing to draw."""
     records = group.full or group.folded
     if not records:
@@ -95,7 +49,7 @@ def chart_of(group: Group, outcomes: Sequence[Outcome], signal: str | None) -> C
     }
 
 
-def _metric(group: Group, records: Sequence[RunRecord], name: str, stride: int) -> DrawnMetric:
+def _metric(group: Group, records: Sequence[RunRecord], name: str, stride: int) -> Json:
     metric = METRICS[name]
     factor, quantity, noun = metric.factor, metric.quantity, metric.noun
     test = [curve_of(record, name) for record in records]
@@ -120,7 +74,7 @@ def _metric(group: Group, records: Sequence[RunRecord], name: str, stride: int) 
     }
 
 
-def _signal(group: Group, label: str, outcomes: Sequence[Outcome], stride: int) -> DrawnSignal:
+def _signal(group: Group, label: str, outcomes: Sequence[Outcome], stride: int) -> Json:
     measured = [record for record in group.full if has(record, label)]
     curves = [curve_of(record, label) for record in measured]
     means = mean_curve(curves)
@@ -137,7 +91,8 @@ def _signal(group: Group, label: str, outcomes: Sequence[Outcome], stride: int) 
     }
 
 
-def _stop(label: str, rule: str, outcomes: Sequence[Outcome]) -> Stop:
+def _stop(label: str, rule: str, outcomes: Sequence[Outcome]) -> Json:
+    """Where a rule fires: on the mean curve, and in each run."""
     method = StoppingMethod(Kind.SIGNAL, label, RULES[rule])
     on_mean, per_run = (find_outcome(outcomes, method, p) for p in (Protocol.MEAN_CURVE, Protocol.PER_RUN))
     change = "rise" if method.direction is Direction.RISES else "fall"
@@ -150,7 +105,7 @@ def _stop(label: str, rule: str, outcomes: Sequence[Outcome]) -> Stop:
     }
 
 
-def _describe(stop: Stop) -> str:
+def _describe(stop: Json) -> str:
     """A stop in words, for readers who do not see the bars."""
     epoch = "never" if stop["epoch"] is None else f"epoch {stop['epoch']}"
     if stop["num"] < 2:
@@ -162,8 +117,9 @@ def _describe(stop: Stop) -> str:
 
 def _curve(
     name: str, role: str, runs: Sequence[Curve], means: Sequence[float | None], factor: float, stride: int
-) -> DrawnCurve:
-    drawn: DrawnCurve = {"name": name, "role": role, "mean": [_rounded(value) for value in means[::stride]]}
+) -> Json:
+    """A mean over the runs and, with several runs, their lowest and highest value."""
+    drawn: Json = {"name": name, "role": role, "mean": [_rounded(value) for value in means[::stride]]}
     if len(runs) > 1:
         spread = [[factor * value_at(run, epoch) for run in runs] for epoch in range(0, len(means), stride)]
         finite = [[value for value in values if math.isfinite(value)] for values in spread]

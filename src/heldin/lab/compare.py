@@ -249,16 +249,12 @@ class Correlation:
     """The correlation of a signal with a metric.
 
     Attributes:
-        signal: its label.
-        metric: a recorded metric, or a derived one such as `"generalization_loss"`.
         per_run: the correlation within each run, averaged over the runs in which it exists; None if there are none.
         mean_curve: the correlation between the mean curves; NaN if one of them is constant.
         pooled: the correlation over the points of all runs.
         num_points: how many points these are.
     """
 
-    signal: str
-    metric: str
     per_run: Estimate | None
     mean_curve: float
     pooled: float
@@ -274,8 +270,6 @@ def correlate(records: Sequence[RunRecord], signal: str, metric: str = "test_los
     within = [rho for x, y in pairs if not math.isnan(rho := pearson(x, y))]
     x, y = [v for x, _ in pairs for v in x], [v for _, y in pairs for v in y]
     return Correlation(
-        signal,
-        metric,
         estimate(within) if within else None,
         pearson(mean_curve([x for x, _ in pairs]), mean_curve([y for _, y in pairs])),
         pearson(x, y),

@@ -12,7 +12,7 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from heldin.errors import ArgumentError, near_match
 from heldin.lab.labels import parsed
@@ -23,22 +23,13 @@ from heldin.types import Direction
 Curve: TypeAlias = list[float | None]
 
 
-@dataclass(frozen=True)
-class Metric:
-    """A metric of the test data, and how it is displayed.
-
-    Args:
-        quantity: the part after `"test_"` of its name in the records.
-        noun: the quantity in words.
-        percent: displayed in percent on pages and charts.
-        decimals: how many are displayed there.
-        higher_is_better: True for an AUC or an accuracy.
-    """
+class Metric(NamedTuple):
+    """A metric of the test data, named `"test_" + quantity` in the records, and how it is displayed."""
 
     quantity: str
     noun: str
-    percent: bool = False
-    decimals: int = 3
+    percent: bool = False  # displayed in percent on pages and charts
+    decimals: int = 3  # displayed there
     higher_is_better: bool = False
 
     @property
@@ -48,12 +39,12 @@ class Metric:
 
     @property
     def unit(self) -> str:
-        """What follows the title where the metric is displayed in its unit."""
+        """What follows the title on pages and charts."""
         return ", %" if self.percent else ""
 
     @property
     def factor(self) -> float:
-        """From the value in the records to the value displayed."""
+        """From the value in the records to the value on pages and charts."""
         return 100.0 if self.percent else 1.0
 
 

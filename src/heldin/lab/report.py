@@ -13,13 +13,14 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timezone
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import heldin
 from heldin.errors import ArgumentError, MissingExtraError, StoreError
-from heldin.lab.charts import SHOWN, Chart, chart_of
+from heldin.lab.charts import SHOWN, Json, chart_of
 from heldin.lab.conclusion import best_epochs, conclude, error_gap, find_outcome, main_signal, require_signal
 from heldin.lab.costs import total_cost, unit_seconds
 from heldin.lab.curves import METRICS, Estimate, Group, groups, setting_of
@@ -105,7 +106,7 @@ def write_report(
     return _write(Path(path), text)
 
 
-def html_page(title: str, *, header: Markup, main: Markup, charts: Sequence[Chart] = ()) -> str:
+def html_page(title: str, *, header: Markup, main: Markup, charts: Sequence[Json] = ()) -> str:
     """A whole page of HTML; with charts it contains plotly.js."""
     parts = {
         "title": escape(title),
@@ -225,7 +226,7 @@ def _runs(records: Sequence[RunRecord]) -> str:
     return f"{len(records)} (seeds {seeds})" if records else "none"
 
 
-def _figure(chart: Chart, group: Group) -> Markup:
+def _figure(chart: Json, group: Group) -> Markup:
     """A chart with its controls and its caption."""
     metrics = [
         element(
@@ -294,30 +295,30 @@ def _comparison(outcomes: Sequence[Outcome], methods: Sequence[StoppingMethod], 
     headings, titles = [("", 1)], {}
     for protocol in Protocol:
         # further metrics on the mean curve would make the table wider than a page
-        shown = metrics if protocol is Protocol.PER_RUN else metrics[:2]
-        added = {f"{protocol.value} epoch": _epoch(found, protocol)}
-        titles[f"{protocol.value} epoch"] = "epoch"
-        for metric in shown:
-            column = f"{protocol.value} {metric}"
-            added[column] = _metric(found, protocol, metric)
-            titles[column] = METRICS[metric].title + METRICS[metric].unit
-        columns |= added
-        headings.append((SEEN[protocol], len(added) + (protocol is Protocol.PER_RUN)))
+        shown = ["epoch", *(metrics if protocol is Protocol.PER_RUN else metrics[:2])]
+        for quantity in shown:
+            column = f"{protocol.value} {quantity}"
+            columns[column] = partial(_quantity, found, protocol, quantity)
+            titles[column] = METRICS[quantity].title + METRICS[quantity].unit if quantity in METRICS else quantity
+        headings.append((SEEN[protocol], len(shown) + (protocol is Protocol.PER_RUN)))
     table = Table.from_items(methods, columns)
     drawn = table.html(headings=headings, titles=titles, row_classes=[_row_class(m, signal) for m in methods])
     return join([drawn, element("ol", *(element("li", note) for note in notes), class_="notes") if notes else ""])
 
 
-Found: TypeAlias = Mapping[tuple[StoppingMethod, Protocol], Outcome | None]
-
-
-def _epoch(found: Found, protocol: Protocol) -> Callable[[StoppingMethod], Cell]:
-    return lambda method: _number(o.epoch, 1.0, 1) if (o := found[method, protocol]) else None
-
-
-def _metric(found: Found, protocol: Protocol, name: str) -> Callable[[StoppingMethod], Cell]:
-    factor, decimals = METRICS[name].factor, METRICS[name].decimals
-    return lambda method: _number(o.metrics.get(name), factor, decimals) if (o := found[method, protocol]) else None
+def _quantity(
+    found: Mapping[tuple[StoppingMethod, Protocol], Outcome | None],
+    protocol: Protocol,
+    quantity: str,
+    method: StoppingMethod,
+) -> Cell:
+    """The epoch or a metric of a method under a protocol."""
+    outcome = found[method, protocol]
+    if outcome is None:
+        return None
+    if quantity == "epoch":
+        return _number(outcome.epoch, 1.0, 1)
+    return _number(outcome.metrics.get(quantity), METRICS[quantity].factor, METRICS[quantity].decimals)
 
 
 def _row_class(method: StoppingMethod, signal: str | None) -> str | None:
