@@ -1,4 +1,4 @@
-"""Which records a verb reads, and what it says where there are none."""
+"""Which records a verb reads, and which settings and methods it compares."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from heldin.lab.store import RunRecord, Store
     ],
     ids=str,
 )
-def test_runs_pass_that_have_one_of_the_values_of_every_field_asked_for(recorded, wanted, number):
+def test_runs_are_selected_by_the_values_of_fields(recorded, wanted, number):
     found = read_records(recorded.root, None, wanted)
     assert len(found) == number
     for name, values in wanted.items():
         assert not values or {getattr(record.spec, name) for record in found} <= {*values}
 
 
-def test_a_run_is_chosen_by_the_beginning_of_its_id(heldin, store):
+def test_a_run_is_selected_by_the_beginning_of_its_id(heldin, store):
     known = [record.id for record in Store(store).records()]
     found = json.loads(heldin("status", "--json", "--run", known[2][:6]).out)
     assert [run["run"] for run in found["runs"]] == [known[2]]
@@ -48,11 +48,11 @@ def test_a_run_is_chosen_by_the_beginning_of_its_id(heldin, store):
         (("--seed", 1, "--label-noise", 0.0), "None of the 5 runs in heldin-runs satisfies all of these options."),
     ],
 )
-def test_flags_that_leave_no_run_are_refused_with_what_there_is(refused, store, flags, words):
+def test_options_that_select_no_run_raise_with_the_existing_values(refused, store, flags, words):
     assert words in refused("status", *flags)
 
 
-def test_a_folder_without_records_is_refused(refused):
+def test_a_folder_without_records_raises(refused):
     assert "There are no records in elsewhere. Start with `heldin run`" in refused("status", "--store", "elsewhere")
 
 
@@ -64,7 +64,7 @@ DAMAGES = {
 
 
 def damage(store, name):
-    """Spoil one file of a run that has cosine recorded; the run's folder."""
+    """Damage one file of a run that recorded cosine, and return the run's folder."""
     folder = next(
         folder for folder in sorted((store / "runs").iterdir()) if "cosine" in (folder / "spec.json").read_text()
     )
@@ -76,7 +76,7 @@ def damage(store, name):
 @pytest.mark.parametrize(
     "verb", [["status"], ["table"], ["figure"], ["report"], ["replay", "--signal", "cosine"]], ids=str
 )
-def test_one_damaged_run_is_left_out_and_named_once(heldin, store, name, verb):
+def test_a_damaged_run_is_left_out_and_named_once(heldin, store, name, verb):
     folder = damage(store, name)
     answer = heldin(*verb)
     assert answer.code == 0
@@ -86,14 +86,14 @@ def test_one_damaged_run_is_left_out_and_named_once(heldin, store, name, verb):
     assert folder.name not in answer.out
 
 
-def test_where_all_runs_are_damaged_there_is_nothing_to_read(refused, store):
+def test_if_all_runs_are_damaged_the_command_fails(refused, store):
     for folder in (store / "runs").iterdir():
         (folder / "done.json").write_text("")
     assert "None of the selected runs in heldin-runs can be read." in refused("status")
 
 
 @pytest.mark.parametrize("verb", ["table", "report"])
-def test_timings_that_cannot_be_read_cost_the_seconds_alone(heldin, store, verb):
+def test_without_readable_timings_only_the_seconds_are_missing(heldin, store, verb):
     folder = min((store / "runs").iterdir())
     (folder / "timings.jsonl").write_text("{broken\n")
     answer = heldin(verb)
@@ -101,7 +101,7 @@ def test_timings_that_cannot_be_read_cost_the_seconds_alone(heldin, store, verb)
     assert answer.err.count(f"Without the seconds of run {folder.name}: ") == 1
 
 
-def test_a_store_is_made_where_there_is_none_and_nothing_else(tmp_path):
+def test_a_missing_store_is_created(tmp_path):
     require_store(tmp_path / "new" / "store")
     assert [str(path.relative_to(tmp_path)) for path in sorted(tmp_path.rglob("*"))] == [
         "new", "new/store", "new/store/runs",
@@ -111,7 +111,7 @@ def test_a_store_is_made_where_there_is_none_and_nothing_else(tmp_path):
         require_store(tmp_path / "file")
 
 
-def test_damage_to_a_run_is_refused_to_those_alone_who_ask_for_it(store):
+def test_a_damaged_run_raises_only_if_it_is_requested(store):
     specs = {record.id: record.spec for record in Store(store).records()}
     folder = damage(store, "spec.json")
     require_store(store, [spec for run, spec in specs.items() if run != folder.name])
@@ -123,7 +123,7 @@ def test_damage_to_a_run_is_refused_to_those_alone_who_ask_for_it(store):
     ("store", "flag"),
     [("heldin-runs", ""), ("elsewhere", " --store elsewhere"), ("my runs", " --store 'my runs'")],
 )
-def test_a_store_is_named_unless_it_is_the_default(store, flag):
+def test_the_store_option_is_empty_for_the_default(store, flag):
     assert store_option(Path(store)) == flag
 
 
@@ -146,19 +146,19 @@ def group():
     return found
 
 
-def test_settings_with_runs_that_are_done_are_compared():
+def test_settings_with_finished_runs_are_compared():
     records = [record(), record(label_noise=0.5, done=False), record(label_noise=0.25)]
     assert [group.setting.label_noise for group in finished_groups(records, ["cosine"])] == [0.0, 0.25]
 
 
-def test_nothing_done_is_refused_with_how_to_go_on():
+def test_without_finished_runs_the_error_says_how_to_continue():
     records = [record(seed=seed, done=False) for seed in range(3)]
     with pytest.raises(ArgumentError, match="At least one run should be finished. Found 3 unfinished runs.") as raised:
         finished_groups(records, None)
     assert "Repeat the `heldin run ...` command" in str(raised.value)
 
 
-def test_a_signal_that_no_run_recorded_is_refused_with_the_near_match():
+def test_a_signal_that_was_not_recorded_raises_with_the_nearest_name():
     with pytest.raises(ArgumentError, match="None of these 2 runs recorded 'cosin'. .* Did you mean 'cosine'"):
         finished_groups([record(), record(seed=1), *FOLDS], ["label_wave", "cosin"])
 
@@ -177,7 +177,7 @@ def test_a_signal_that_no_run_recorded_is_refused_with_the_near_match():
     ],
     ids=str,
 )
-def test_ways_are_those_of_the_signals_and_rules_asked_for(group, signals, options, expected):
+def test_methods_are_selected_by_signal_and_rule(group, signals, options, expected):
     names = [way.name for way in select_methods(group, signals, **options)]
     assert names[:3] == BASELINES
     rules = [name.split(", ")[1] for name in names if name.startswith("2-fold, t")]
@@ -187,7 +187,7 @@ def test_ways_are_those_of_the_signals_and_rules_asked_for(group, signals, optio
     )
 
 
-def test_timings_are_those_of_the_settings_own_runs(group, tmp_path):
+def test_timings_of_a_setting(group, tmp_path):
     store, records = Store(tmp_path), [record(), record(label_noise=0.5), *FOLDS]
     for number, each in enumerate(records):
         folder = store.folder(each.spec)

@@ -1,4 +1,4 @@
-"""table: the comparison and its relatives, in every format."""
+"""table: all kinds of tables in every format."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from heldin.lab.store import Store
 from heldin.rules import NthRise
 
 
-def test_the_comparison_has_what_selection_gives(heldin, store):
+def test_the_comparison_equals_select(heldin, store):
     tables = json.loads(heldin("table", "--label-noise", 0.5, "--patience", 2, "--json").out)
     [group] = groups(Store(store).records(lambda spec: spec.label_noise == 0.5))
     assert [table["title"] for table in tables] == [group.title]
@@ -29,7 +29,7 @@ def test_the_comparison_has_what_selection_gives(heldin, store):
     assert {"no early stopping", "2-fold, t1(2)", "2+-fold, t1(2)", "1/2 held out, t1(2)"} <= ways
 
 
-def test_signals_and_rules_are_chosen(heldin, store):
+def test_signals_and_rules_are_selected(heldin, store):
     def ways(*flags):
         [table] = json.loads(heldin("table", "--label-noise", 0.0, "--json", *flags).out)
         return {row["method"] for row in table["rows"]} - {
@@ -54,7 +54,7 @@ def test_csv_is_one_table_with_the_setting_in_the_first_column(heldin, store):
 @pytest.mark.parametrize(
     ("format_", "beginning"), [("markdown", "**digits"), ("latex", "% digits"), ("json", "["), ("csv", "table,")]
 )
-def test_every_format_goes_to_a_file_too(heldin, store, tmp_path, format_, beginning):
+def test_every_format_can_be_written_to_a_file(heldin, store, tmp_path, format_, beginning):
     printed = heldin("table", "--format", format_)
     assert printed.out.startswith(beginning)
     answer = heldin("table", "--format", format_, "--out", "table.txt")
@@ -74,7 +74,7 @@ def test_thresholds_sensitivity_and_correlation(heldin, store):
     assert all(-1.0 <= row["mean curve"] <= 1.0 for row in correlation["rows"])
 
 
-def test_runs_that_are_not_done_are_left_out_and_named(heldin, store):
+def test_unfinished_runs_are_left_out_and_named(heldin, store):
     [clean] = Store(store).records(lambda spec: spec.label_noise == 0.0)
     [other] = Store(store).records(lambda spec: spec.seed == 1)
     (store / "runs" / other.id / "done.json").unlink()
@@ -96,12 +96,12 @@ def test_runs_that_are_not_done_are_left_out_and_named(heldin, store):
         (("--out", "no/such/folder.md"), "no/such/folder.md cannot be written: No such file or directory."),
     ],
 )
-def test_what_cannot_be_is_refused(refused, store, flags, words):
+def test_wrong_options_raise(refused, store, flags, words):
     assert words in refused("table", *flags)
 
 
 @pytest.mark.parametrize("width", [100, 250])
-def test_a_terminal_gets_a_laid_out_table_with_nothing_cut_off(heldin, store, monkeypatch, width):
+def test_a_table_is_fitted_to_the_terminal(heldin, store, monkeypatch, width):
     monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     answer = heldin("table", "--label-noise", 0.5, "--signal", "gradient_disparity", "--patience", 50)

@@ -1,4 +1,4 @@
-"""The tables of an experiment."""
+"""Comparison tables, sensitivity to the threshold, and correlations."""
 
 from __future__ import annotations
 
@@ -74,14 +74,14 @@ def test_the_comparison_has_a_row_for_each_method_and_protocol():
     assert frame.loc[("best epoch by test loss", "per_run")]["test loss"] == 1.5
 
 
-def test_bold_is_the_best_one_can_reach_without_the_test_data():
+def test_the_best_realizable_value_is_bold():
     table = comparison(group_of(), METHODS)
     bold = {(table.rows[row]["method"], column) for row, column in table.bold}
     assert bold == {("gradient_disparity, t1(1)", name) for name in ("test loss", "test error", "test AUC")}
     assert "**2.0 ± 1.4**" in table.markdown()
 
 
-def test_costs_are_left_out_where_the_size_of_the_data_is_not_known():
+def test_there_are_no_costs_if_the_size_of_the_data_is_unknown():
     group = group_of(num_samples=None)
     assert "batch gradients" not in comparison(group, METHODS).columns
     told = comparison(group, METHODS, num_samples=1280)
@@ -96,14 +96,14 @@ def test_a_rule_that_never_fires_has_a_note():
     assert "a: t1(9) never fired, so the last epoch is used" in table.markdown()
 
 
-def test_all_methods_in_all_forms():
+def test_all_methods_are_in_all_formats():
     table = comparison(group_of())
     assert table.markdown().count("gradient_disparity, t1(5)") == 2
     assert r"gradient\_disparity, t2(5)" in table.latex()
     assert len(table.csv().splitlines()) == 1 + len(table.rows)
 
 
-def test_thresholds_have_a_row_each_then_best_mean_and_std():
+def test_threshold_tables_end_with_best_mean_and_std():
     frame = thresholds_table(group_of(), GD, patiences=(1, 2)).frame().set_index("threshold")
     assert list(frame.index) == ["t1(1)", "t1(2)", "t2(1)", "t2(2)", "best", "mean", "std"]
     assert frame["test loss"].tolist() == pytest.approx([2.5, 4.5, 2.5, 4.5, 2.5, 3.5, 1.0])
@@ -124,7 +124,7 @@ def test_sensitivities_are_summed_over_settings():
     assert fired["sensitivity of test loss"].iloc[1] == 0.0
 
 
-def test_correlations():
+def test_correlation_table():
     frame = correlation_table([group_of()], ["gradient_disparity"], "test_accuracy").frame()
     assert frame["metric"].tolist() == ["test accuracy"]
     assert frame["runs"].tolist() == [2]
@@ -183,7 +183,7 @@ def test_the_papers_spread_of_cross_validation_is_over_the_first_six_patiences()
     assert (accuracies.mean, accuracies.std) == (pytest.approx(4.64, abs=0.01), pytest.approx(3.70, abs=0.01))
 
 
-def test_thresholds_that_never_fire_count_with_the_last_epoch_or_not_at_all():
+def test_thresholds_that_never_fire_use_the_last_epoch_or_are_left_out():
     (group,) = groups([disparity_record([1.0, 2.0, 1.0, 2.0], [4.0, 3.0, 2.0, 1.0])])
     outcomes = over_thresholds(group, FIFTH_RISE, patiences=(1, 2))  # t1 at 1 and 3, t2(1) at 1, t2(2) never
     assert spread(outcomes).values == (3.0, 1.0, 3.0, 1.0)
@@ -192,7 +192,7 @@ def test_thresholds_that_never_fire_count_with_the_last_epoch_or_not_at_all():
     assert math.isnan(spread(outcomes[3:], only_fired=True).relative)
 
 
-def test_twenty_thresholds():
+def test_there_are_twenty_thresholds():
     assert len(thresholds()) == 20
     assert thresholds((1, 2)) == (NthRise(1), NthRise(2), ConsecutiveRises(1), ConsecutiveRises(2))
 
@@ -201,11 +201,11 @@ def test_twenty_thresholds():
     ("values", "expected"),
     [((2.0, 2.0), 0.0), ((0.0, 0.0), 0.0), ((1.0, 3.0), 0.5), ((-1.0, 1.0), math.nan), ((1.0, math.inf), math.nan)],
 )
-def test_what_a_setting_adds(values, expected):
+def test_relative_spread(values, expected):
     assert Spread("test_loss", values, 0).relative == pytest.approx(expected, nan_ok=True)
 
 
-def test_what_cannot_be_varied_or_was_not_recorded_is_refused():
+def test_methods_without_a_rule_and_unknown_metrics_raise():
     (group,) = groups([disparity_record([1.0, 2.0], [1.0, 1.0])])
     with pytest.raises(ArgumentError, match="has no threshold"):
         over_thresholds(group, StoppingMethod(Kind.NEVER))
@@ -246,7 +246,7 @@ def test_pearson(x, y, expected):
 
 
 @given(st.lists(st.tuples(st.floats(-1e3, 1e3), st.floats(-1e3, 1e3)), min_size=3, max_size=20))
-def test_pearson_is_numpys(pairs):
+def test_pearson_equals_numpy(pairs):
     x, y = zip(*pairs, strict=True)
     assume(np.std(x) > 1e-3)
     assume(np.std(y) > 1e-3)
@@ -254,7 +254,7 @@ def test_pearson_is_numpys(pairs):
     assert pearson(y, x) == pytest.approx(pearson(x, y), abs=1e-9)
 
 
-def test_within_runs_between_mean_curves_and_over_all_points():
+def test_correlation_per_run_of_mean_curves_and_of_all_points():
     rising = cosine_record([1.0, 2.0, 3.0], [1.0, 2.0, 3.0])
     falling = cosine_record([1.0, 2.0, 3.0], [13.0, 12.0, 10.0], seed=1)
     found = correlate([rising, falling], "cosine")
@@ -270,13 +270,13 @@ def test_derived_metrics_can_be_correlated():
     )
 
 
-def test_a_run_in_which_there_is_no_correlation_is_left_out_of_the_mean():
+def test_runs_with_a_constant_curve_are_left_out_of_the_mean_correlation():
     constant = cosine_record([1.0, 1.0, 1.0], [1.0, 2.0, 3.0])
     found = correlate([constant, cosine_record([1.0, 2.0, 3.0], [2.0, 3.0, 4.0], seed=1)], "cosine")
     assert (found.per_run.mean, found.per_run.num) == (pytest.approx(1.0), 1)
     assert correlate([constant], "cosine").per_run is None
 
 
-def test_a_signal_nobody_recorded_is_refused():
+def test_a_signal_that_was_not_recorded_raises():
     with pytest.raises(ArgumentError, match="Did you mean 'cosine'"):
         correlate([cosine_record([1.0], [1.0])], "cosines")

@@ -1,4 +1,4 @@
-"""One sentence that the numbers support, whatever they are."""
+"""The sentence that states what each method lost."""
 
 from __future__ import annotations
 
@@ -137,12 +137,12 @@ def test_the_sentence_says_what_the_records_show(records, sentence):
     assert conclude(group_of(*records)) == sentence
 
 
-def test_another_signal_can_be_asked_for():
+def test_another_signal_can_be_chosen():
     group = group_of(run(OVERFITS, signals={"gradient_disparity": RISING, "sign": FALLING}))
     assert "the 5th fall of sign lost 20.0 points" in conclude(group, signal="sign")
 
 
-def test_an_unknown_signal_is_refused_with_the_near_match():
+def test_an_unknown_signal_raises_with_the_nearest_name():
     with pytest.raises(ArgumentError, match="did not measure 'gradient_disparit'.*Did you mean 'gradient_disparity'"):
         conclude(group_of(disparity(OVERFITS)), signal="gradient_disparit")
 
@@ -157,14 +157,14 @@ def test_what_was_lost_is_paired_by_seed():
     assert verdict.lost == pytest.approx(0.3 - 0.2)
 
 
-def test_a_signal_that_has_no_value_yet_is_left_out():
+def test_a_signal_without_values_is_left_out():
     group = group_of(run([0.5], signals={"label_wave": [None], "sign": [0.1]}))
     assert measured_signals(group) == ("sign",)
     assert main_signal(group) == "sign"
     assert {outcome.method.signal for outcome in compare(group)} == {None, "sign"}
 
 
-def test_both_protocols_are_found():
+def test_outcomes_are_found_by_method_and_protocol():
     outcomes = compare(group_of(disparity(OVERFITS)))
     method = StoppingMethod(Kind.SIGNAL, "gradient_disparity", NthRise())
     assert {find_outcome(outcomes, method, protocol).protocol for protocol in Protocol} == {*Protocol}
@@ -179,7 +179,7 @@ def test_both_protocols_are_found():
         ([0.9, 0.85, 0.84], [0.9, 0.3, 0.2], False),  # most labels are wrong, and it learns
     ],
 )
-def test_a_network_that_has_hardly_learnt_is_said(train, test, hardly):
+def test_a_network_that_has_hardly_learned_is_reported(train, test, hardly):
     record = disparity([*test, *[test[-1]] * 5])
     errors = [*train, *[train[-1]] * 5]
     lines = tuple({**line, "train_error": error} for line, error in zip(record.epochs, errors, strict=True))

@@ -1,4 +1,4 @@
-"""What each method of stopping costs, against the paper's formulas."""
+"""What each stopping method costs, compared with the paper's formulas."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_the_papers_approximations():
 
 
 @pytest.mark.parametrize("protocol", Protocol)
-def test_a_method_costs_what_is_trained_up_to_its_stop(protocol):
+def test_a_method_costs_its_training_up_to_the_stop(protocol):
     full = [record([3.0, 2.0, 3.0, 4.0], seed=seed) for seed in (0, 1)]
     folds = [record([3.0, 4.0, 5.0, 6.0], seed=seed, fold=i, folds=2) for i in (0, 1) for seed in (0, 1)]
     (group,) = groups([*full, *folds])
@@ -86,17 +86,17 @@ def test_a_method_costs_what_is_trained_up_to_its_stop(protocol):
         ("optimization_variance", Cost(5, 0, 5, 5 * 1000 / 100)),
     ],
 )
-def test_one_reading_of_a_signal(signal, expected):
+def test_cost_of_one_reading(signal, expected):
     assert probe_cost(signal, batch_size=100) == expected
 
 
 @pytest.mark.parametrize("name", sorted(REGISTRY))
-def test_every_signal_has_a_cost_that_fits_its_card(name):
+def test_the_cost_of_every_signal_agrees_with_its_documentation(name):
     found = probe_cost(name)
     assert (found.batch_gradients > 0) == ("backward" in REGISTRY[name].cost)
 
 
-def test_unit_seconds_are_medians_of_what_was_timed():
+def test_unit_seconds_are_medians():
     lines = [
         {"begun": {"cpus": 2}, "at_epoch": 0},
         *(
@@ -112,7 +112,7 @@ def test_unit_seconds_are_medians_of_what_was_timed():
     assert unit_seconds(lines[:1]) is None
 
 
-def test_batches_follow_from_the_spec_or_are_told():
+def test_the_number_of_batches_follows_from_the_spec_or_is_given():
     assert num_batches(RunSpec(num_samples=300)) == 3
     assert num_batches(RunSpec(), num_samples=5000) == 40
     with pytest.raises(ArgumentError, match="num_samples"):

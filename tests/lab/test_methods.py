@@ -1,4 +1,4 @@
-"""Ways of choosing an epoch: their names, and which ones the records of a group can answer."""
+"""Stopping methods: their names, and which ones the records of a group support."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def record(signals=("gradient_disparity", "gwa", "evidence_based"), **changes):
         (Smoothed(NthRise(5), window=3), "Smoothed(NthRise(5), 3)"),
     ],
 )
-def test_rules_are_named_by_what_sets_them_apart(rule, expected):
+def test_rule_names(rule, expected):
     assert rule_name(rule) == expected
 
 
@@ -51,7 +51,7 @@ def test_rules_are_named_by_what_sets_them_apart(rule, expected):
         (StoppingMethod("never"), "no early stopping"),
     ],
 )
-def test_methods_say_what_decides_and_by_which_rule(method, expected):
+def test_method_names(method, expected):
     assert method.name == expected
 
 
@@ -66,12 +66,12 @@ def test_methods_say_what_decides_and_by_which_rule(method, expected):
         ({"kind": Kind.SIGNAL, "signal": "cosine", "rule": any_of(cosine=NthRise(5), sign=NthRise(5))}, "one curve"),
     ],
 )
-def test_impossible_methods_are_refused(arguments, message):
+def test_impossible_methods_raise(arguments, message):
     with pytest.raises(ArgumentError, match=message):
         StoppingMethod(**arguments)
 
 
-def test_a_group_answers_every_signal_with_the_papers_rules_and_its_authors_own():
+def test_every_signal_has_the_papers_rules_and_that_of_its_authors():
     (group,) = groups([record()])
     assert [method.name for method in methods_for(group)] == [
         "best epoch by test loss",
@@ -104,12 +104,12 @@ def test_a_group_answers_every_signal_with_the_papers_rules_and_its_authors_own(
         ),
     ],
 )
-def test_folds_are_used_as_far_as_they_are_there(records, kinds):
+def test_folds_give_the_methods_that_they_support(records, kinds):
     (group,) = groups(records)
     assert {method.kind for method in methods_for(group)} == kinds
 
 
-def test_rules_that_wait_since_the_best_can_be_rolled_back():
+def test_rules_with_a_best_epoch():
     assert has_best_epoch(Smoothed(Patience(10), window=10))
     assert has_best_epoch(FirstMinimum())
     assert not has_best_epoch(Smoothed(NthRise(5), window=3))

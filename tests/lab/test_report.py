@@ -1,4 +1,4 @@
-"""The report page: what stands on it, and that a browser shows it."""
+"""The report page: its content, and how a browser shows it."""
 
 from __future__ import annotations
 
@@ -30,14 +30,15 @@ OVERFITS = [0.5, 0.4, 0.2, 0.3, 0.3, 0.4, 0.6, 0.7]
 UNITS = {"batch_gradient": 1.0, "distance": 0.1, "optimizer_step": 0.0, "batch_evaluation": 0.0}
 
 
-def run(error=OVERFITS, *, val=None, done=True, signals=("gradient_disparity",), **changes):
+def run(error=OVERFITS, *, val=None, loss=None, also=None, done=True, signals=("gradient_disparity",), **changes):
     lines = [
         {
             "epoch": epoch,
             "train_loss": value,
-            "test_loss": 2 * value,
+            "test_loss": 2 * value if loss is None else loss[epoch],
             "test_error": value,
             **({"val_loss": val[epoch]} if val else {}),
+            **(also or {}),
             "signals": dict.fromkeys(signals, RISING[epoch]),
         }
         for epoch, value in enumerate(error)
@@ -46,7 +47,7 @@ def run(error=OVERFITS, *, val=None, done=True, signals=("gradient_disparity",),
 
 
 class Page(HTMLParser):
-    """What a browser would find: the elements, the texts outside of scripts, the rows of the tables."""
+    """The elements of a page, the texts outside of scripts, and the rows of its tables."""
 
     def __init__(self, text):
         super().__init__()
@@ -93,7 +94,7 @@ def report(tmp_path):
     return made
 
 
-def test_the_comparison_shows_both_protocols_and_what_was_lost(report):
+def test_the_comparison_shows_both_protocols_and_the_lost_points(report):
     page = report(run(), run([e + 0.1 for e in OVERFITS], seed=1))
     row = page.row("gradient disparity, t1(5)")
     assert row[1:] == ["20.0", "5.0 ± 0.0", "45.0 ± 7.1", "0.900 ± 0.141", "5", "45.0 ± 7.1", "0.900 ± 0.141"]
@@ -102,7 +103,7 @@ def test_the_comparison_shows_both_protocols_and_what_was_lost(report):
     assert "the 5th rise of gradient disparity lost 20.0 points of test error" in page.text
 
 
-def test_runs_that_differ_in_seed_and_fold_stand_together(report):
+def test_runs_are_grouped_by_setting(report):
     folds = [run(val=RISING, fold=fold, folds=2) for fold in (0, 1)]
     page = report(run(), run(seed=1), *folds, run(learning_rate=0.5), title="All of them")
     assert page.tags.count("section") == 2 + 1  # two settings, and how to read the page
@@ -113,13 +114,13 @@ def test_runs_that_differ_in_seed_and_fold_stand_together(report):
     assert page.row("2-fold, t1(5)")
 
 
-def test_the_curves_and_their_stops_are_in_the_page(report):
+def test_the_page_contains_the_curves_and_stops(report):
     (chart,) = json.loads(report(run()).data)
     assert chart["metrics"][0]["curves"][0]["mean"] == [50.0, 40.0, 20.0, 30.0, 30.0, 40.0, 60.0, 70.0]
     assert [(stop["rule"], stop["epoch"]) for stop in chart["signals"][0]["stops"]] == [("t1", 5), ("t2", 5)]
 
 
-def test_nothing_is_fetched_and_plotly_is_there_once(tmp_path):
+def test_the_page_loads_nothing_and_contains_plotly_once(tmp_path):
     text = write_report([run()], tmp_path / "report.html").read_text()
     ours = re.sub(r"<script>/\*\*\s*\* plotly.*?</script>", "", text, flags=re.DOTALL)
     assert len(ours) < 60_000
@@ -129,7 +130,7 @@ def test_nothing_is_fetched_and_plotly_is_there_once(tmp_path):
     assert "default-src 'none'" in ours
 
 
-def test_every_string_from_data_is_escaped(report):
+def test_all_texts_are_escaped(report):
     page = report(
         run(dataset=NASTY), run(dataset=NASTY, seed=1, done=False), title=NASTY, environment={NASTY: NASTY, "time": 0.0}
     )
@@ -138,7 +139,7 @@ def test_every_string_from_data_is_escaped(report):
     assert page.text.count(NASTY) >= 5  # in the title, the heading, the facts, and the environment
 
 
-def test_the_cost_is_counted_and_timed_where_there_are_timings(report):
+def test_the_cost_is_in_seconds_if_there_are_timings(report):
     record = run()
     counted = report(record).row("gradient disparity, t1(5)", "6.0")
     assert counted[2:] == ["48"]  # 6 epochs of 4 batches, and 4 probes after each: there are no 5
@@ -147,7 +148,7 @@ def test_the_cost_is_counted_and_timed_where_there_are_timings(report):
     assert timed[2:] == ["48", "51.6"]  # 6 times the 6 distances between the probes, a tenth of a second each
 
 
-def test_the_cost_is_given_in_epochs_where_the_size_of_the_data_is_unknown(report):
+def test_the_cost_is_in_epochs_if_the_size_of_the_data_is_unknown(report):
     record = run(num_samples=None)
     page = report(record)
     assert page.row("no early stopping", "8.0") == ["no early stopping", "8.0"]
@@ -155,7 +156,7 @@ def test_the_cost_is_given_in_epochs_where_the_size_of_the_data_is_unknown(repor
     assert report(record, num_samples={"digits": 1000}).row("no early stopping", "8.0")[2] == "160"
 
 
-def test_the_environment_is_that_of_the_timings(report):
+def test_the_environment_comes_from_the_timings(report):
     records = [run(), run(seed=1)]
     begun = [{"torch": "2.0", "cpus": 2, "time": 86400.0}, {"torch": "2.1", "cpus": 2, "time": 0.0}]
     timings = {r.id: [{"begun": b, "at_epoch": 0}] * 2 for r, b in zip(records, begun, strict=True)}
@@ -165,7 +166,7 @@ def test_the_environment_is_that_of_the_timings(report):
     assert "The environment" not in report(*records).text
 
 
-def test_unfinished_runs_are_named_and_left_out(report):
+def test_unfinished_runs_are_listed_and_left_out(report):
     unfinished = run(done=False, seed=1)
     assert unfinished.id in report(run(), unfinished).text
     page = report(unfinished)
@@ -173,12 +174,12 @@ def test_unfinished_runs_are_named_and_left_out(report):
     assert json.loads(page.data) == []
 
 
-def test_rules_that_never_fired_are_noted(report):
+def test_rules_that_never_fired_have_a_note(report):
     page = report(run(signals=("cosine",)))  # it rises, and a cosine falls when a network memorises
     assert "each run by its own curve: t1(5) never fired, so the last epoch is used" in page.text
 
 
-def test_another_signal_can_come_first(report):
+def test_another_signal_can_be_shown_first(report):
     both = run(signals=("gradient_disparity", "noise_scale"))
     (chart,) = json.loads(report(both, signal="noise_scale").data)
     assert [signal["title"] for signal in chart["signals"]] == ["noise scale", "gradient disparity"]
@@ -186,12 +187,12 @@ def test_another_signal_can_come_first(report):
         report(both, signal="noise_scal")
 
 
-def test_no_records_are_refused(report):
+def test_a_report_without_records_raises(report):
     with pytest.raises(ArgumentError, match="at least one record"):
         report()
 
 
-def test_a_place_that_cannot_be_written_is_said_and_nothing_is_left(tmp_path):
+def test_a_path_that_cannot_be_written_raises_and_leaves_no_file(tmp_path):
     (tmp_path / "file").write_text("old")
     with pytest.raises(StoreError, match="cannot be written to .*file/report.html"):
         write_report([run()], tmp_path / "file" / "report.html")
@@ -207,14 +208,14 @@ def test_a_place_that_cannot_be_written_is_said_and_nothing_is_left(tmp_path):
         st.text() | st.integers() | st.none(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
     )
 )
-def test_embedded_json_comes_back_and_cannot_leave_its_element(value):
+def test_embedded_json_round_trips_and_cannot_close_its_element(value):
     text = embed_json([value, NASTY])
     assert json.loads(text) == [value, NASTY]
     assert text.isascii()
     assert not {"<", ">", "&"} & {*text}
 
 
-def test_what_is_put_in_is_not_searched_for_places_again():
+def test_inserted_texts_are_not_searched_for_placeholders():
     text = html_page("{{plotly}}", header=element("p", "{{charts}}"), main=Markup(""), charts=["{{main}}"])
     assert "<title>{{plotly}}</title>" in text
     assert "<p>{{charts}}</p>" in text
@@ -225,24 +226,9 @@ def test_what_is_put_in_is_not_searched_for_places_again():
 FIRST = "gradient disparity, t1(5)"
 
 
-def plain_run(error=OVERFITS, *, val=None, signals=("gradient_disparity",), loss=None, also=None, **changes):
-    lines = [
-        {
-            "epoch": epoch,
-            "test_loss": 2 * value if loss is None else loss[epoch],
-            "test_error": value,
-            **({"val_loss": val[epoch]} if val else {}),
-            **(also or {}),
-            "signals": dict.fromkeys(signals, RISING[epoch]),
-        }
-        for epoch, value in enumerate(error)
-    ]
-    return RunRecord(SPEC.with_(signals=tuple(signals), **changes), tuple(lines), True)
-
-
 def folded(val, *, seeds=(0,)):
     """Runs without each of two folds, whose validation loss is `val`."""
-    return [plain_run(val=val, signals=(), seed=seed, fold=fold, folds=2) for seed in seeds for fold in (0, 1)]
+    return [run(val=val, signals=(), seed=seed, fold=fold, folds=2) for seed in seeds for fold in (0, 1)]
 
 
 def outcomes(*records):
@@ -265,8 +251,8 @@ def cells_of(page, name):
     return found[1:]
 
 
-def test_best_epochs_come_first_then_the_signal_the_folds_and_no_early_stopping():
-    page = comparison_html(outcomes(plain_run(), *folded(RISING)), "gradient_disparity")
+def test_the_order_of_methods():
+    page = comparison_html(outcomes(run(), *folded(RISING)), "gradient_disparity")
     each = ["gradient disparity", "2-fold", "2+-fold", "2-fold, each fold by itself", "1/2 held out"]
     assert [row[0] for row in rows(page)[2:]] == [
         "best epoch by test loss",
@@ -288,19 +274,19 @@ def test_best_epochs_come_first_then_the_signal_the_folds_and_no_early_stopping(
     ],
     ids=str,
 )
-def test_other_signals_are_folded_away(signals, summary):
-    page = comparison_html(outcomes(plain_run(signals=signals)), "gradient_disparity")
+def test_other_signals_are_collapsed(signals, summary):
+    page = comparison_html(outcomes(run(signals=signals)), "gradient_disparity")
     assert re.findall("<summary>(.*?)</summary>", page) == summary
     shown, _, hidden = page.partition("<details>")
     assert FIRST in shown
     assert ("sign, t1(5)" in shown, "sign, t1(5)" in hidden) == (False, "sign" in signals)
 
 
-def test_one_seed_has_numbers_and_two_have_deviations():
-    alone = comparison_html(outcomes(plain_run()), "gradient_disparity")
+def test_two_seeds_have_standard_deviations():
+    alone = comparison_html(outcomes(run()), "gradient_disparity")
     assert cells_of(alone, FIRST) == ["20.0", "5", "40.0", "0.800", "5", "40.0", "0.800"]
-    other = plain_run([error + 0.1 for error in OVERFITS], seed=1)
-    both = comparison_html(outcomes(plain_run(), other), "gradient_disparity")
+    other = run([error + 0.1 for error in OVERFITS], seed=1)
+    both = comparison_html(outcomes(run(), other), "gradient_disparity")
     assert cells_of(both, FIRST) == [
         "20.0",
         "5.0 ± 0.0",
@@ -312,9 +298,9 @@ def test_one_seed_has_numbers_and_two_have_deviations():
     ]
 
 
-def test_a_bar_is_as_long_as_what_was_lost_next_to_the_most():
+def test_bars_are_relative_to_the_largest_loss():
     def bars(error):
-        page = comparison_html(outcomes(plain_run(error)), "gradient_disparity")
+        page = comparison_html(outcomes(run(error)), "gradient_disparity")
         widths = [re.findall(r'style="width:(\d+)%"', row) for row in raw_rows(page)]
         return {name[0]: width[0] for name, width in zip(rows(page), widths, strict=True) if width}
 
@@ -323,19 +309,17 @@ def test_a_bar_is_as_long_as_what_was_lost_next_to_the_most():
     assert {*bars([0.5] * 8).values()} == {"0"}
 
 
-def test_what_is_not_known_is_a_dash_and_what_else_was_recorded_has_its_columns():
-    lost = comparison_html(outcomes(plain_run(loss=[1.0] * 5 + [math.nan] * 3)), "gradient_disparity")
+def test_unknown_values_are_dashes_and_further_metrics_have_columns():
+    lost = comparison_html(outcomes(run(loss=[1.0] * 5 + [math.nan] * 3)), "gradient_disparity")
     assert cells_of(lost, FIRST)[:4] == ["20.0", "5", "40.0", "-"]
-    more = comparison_html(outcomes(plain_run(also={"test_top5": 0.125, "test_auc": 0.75})), "gradient_disparity")
+    more = comparison_html(outcomes(run(also={"test_top5": 0.125, "test_auc": 0.75})), "gradient_disparity")
     assert cells_of(more, FIRST)[1:6] == ["5", "40.0", "0.800", "12.5", "0.750"]
     assert re.findall(r'colspan="(\d+)"', more) == ["1", "6", "3"]
 
 
-def test_notes_stand_below_once_each_and_rows_carry_their_numbers():
+def test_notes_are_numbered_and_listed_once():
     falling = RISING[::-1]
-    page = comparison_html(
-        outcomes(plain_run(signals=("cosine",)), *folded(falling)), "cosine"
-    )  # bad is a cosine that falls
+    page = comparison_html(outcomes(run(signals=("cosine",)), *folded(falling)), "cosine")  # bad is a cosine that falls
     names = [row[0] for row in rows(page)]
     assert {"cosine, t1(5) 1 2", "2-fold, t1(5) 1 2", "cosine, t2(5) 3 4", "no early stopping"} <= {*names}
     assert re.findall("<li>(.*?)</li>", page) == [
@@ -345,8 +329,8 @@ def test_notes_stand_below_once_each_and_rows_carry_their_numbers():
     ]
 
 
-def test_the_cost_is_that_of_one_seed_with_all_its_folds_and_retraining():
-    records = [plain_run(), plain_run(seed=1), *folded(RISING, seeds=(0, 1))]
+def test_the_cost_of_one_seed_includes_folds_and_retraining():
+    records = [run(), run(seed=1), *folded(RISING, seeds=(0, 1))]
     page = cost_html(SPEC, outcomes(*records), "gradient_disparity", [], None)
     assert rows(page)[0] == ["method", "epochs trained", "batch gradients"]
     assert cells_of(page, FIRST) == ["6.0", "48"]  # 6 epochs of 4 batches, and 4 probes after each
@@ -357,7 +341,7 @@ def test_the_cost_is_that_of_one_seed_with_all_its_folds_and_retraining():
     assert "best epoch" not in page
 
 
-def test_each_environment_has_a_row_with_its_days():
+def test_each_environment_has_a_row():
     day = 86400.0
     begun = [
         {"torch": "2.0", "time": 2 * day},
@@ -464,7 +448,7 @@ def browsed(tmp_path_factory):
     return json.loads(unescaped)
 
 
-def test_a_browser_has_nothing_to_complain_of(browsed):
+def test_a_browser_reports_no_problems(browsed):
     assert browsed["problems"] == []
     assert browsed["hacked"] == 0
     assert browsed["title"] == NASTY
@@ -486,10 +470,10 @@ def test_a_click_in_the_legend_hides_a_curve_and_a_bar(browsed):
     assert browsed["clickedBars"] < browsed["bars"]
 
 
-def test_what_was_chosen_is_drawn(browsed):
+def test_the_selected_signal_and_metric_are_drawn(browsed):
     assert browsed["switchedNames"] == ["training error", "best epoch", "sign"]  # and what was hidden stays hidden
     assert browsed["metricNames"] == ["test loss", "training loss", "best epoch", "sign"]
 
 
-def test_no_button_sends_the_chart_anywhere(browsed):
+def test_no_button_uploads_the_chart(browsed):
     assert browsed["buttons"] == ["Download plot as a PNG", "Zoom", "Pan", "Zoom in", "Zoom out", "Reset axes"]

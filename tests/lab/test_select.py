@@ -1,4 +1,4 @@
-"""Which epoch each method of stopping would have chosen."""
+"""Which epoch each stopping method would have chosen."""
 
 from __future__ import annotations
 
@@ -71,14 +71,14 @@ CV_T1, CV_T2 = [1, 2, 3, 12, 14, 17, 18, 21, 22, 24], [1, 2, 3, 45, 46, 314, Non
 
 @pytest.mark.parametrize("protocol", Protocol)
 @pytest.mark.parametrize(("rises", "t1", "t2"), [(GD, GD_T1, GD_T2), (CV, CV_T1, CV_T2)], ids=["GD", "CV"])
-def test_the_papers_columns_of_stopping_epochs(rises, t1, t2, protocol):
+def test_the_papers_stopping_epochs(rises, t1, t2, protocol):
     (group,) = groups([disparity(rising_at(rises, 400))])
     for rule, expected in ((NthRise, t1), (ConsecutiveRises, t2)):
         found = [select(group, by(rule(patience)), protocol).choices[0].stopped for patience in range(1, 11)]
         assert found == expected
 
 
-def test_where_a_rule_never_fires_the_last_epoch_counts_and_that_is_said():
+def test_a_rule_that_never_fires_uses_the_last_epoch_and_has_a_note():
     (group,) = groups([disparity([3.0, 2.0, 1.0], [1.0, 0.5, 0.75])])
     outcome = select(group, by(NthRise(1)))
     assert outcome.choices[0].stopped is None
@@ -88,7 +88,7 @@ def test_where_a_rule_never_fires_the_last_epoch_counts_and_that_is_said():
     assert outcome.notes == ("t1(1) never fired, so the last epoch is used",)
 
 
-def test_per_run_gives_each_seed_its_epoch_and_mean_curve_gives_all_the_same():
+def test_per_run_chooses_by_seed_and_mean_curve_for_all_seeds():
     early = disparity([1.0, 4.0, 3.0, 2.0], [4.0, 2.0, 3.0, 8.0])
     late = disparity([9.0, 5.0, 4.0, 6.0], [8.0, 6.0, 3.0, 4.0], seed=1)
     (group,) = groups([early, late])
@@ -105,17 +105,17 @@ def test_per_run_gives_each_seed_its_epoch_and_mean_curve_gives_all_the_same():
     assert together.runs == (early.id, late.id)
 
 
-def test_signals_that_fall_stop_on_falls():
+def test_falling_signals_stop_on_falls():
     (group,) = groups([record([1.0] * 4, signals={"cosine": [0.1, 0.2, 0.3, 0.25]})])
     assert select(group, by(NthRise(1), "cosine")).choices[0].stopped == 3
 
 
-def test_epochs_are_those_of_the_run_also_where_a_signal_begins_later():
+def test_epochs_without_a_value_are_counted():
     (group,) = groups([record([1.0] * 5, signals={"label_wave": [None, 3.0, 1.0, 2.0, 2.0]})])
     assert select(group, by(NthRise(1), "label_wave")).choices[0].stopped == 3
 
 
-def test_an_authors_rule_is_rolled_back_to_the_epoch_it_keeps():
+def test_roll_back_evaluates_the_best_epoch():
     curve = [None, 3.0, 1.0, 1.0, 3.0, 3.0]  # Label Wave's worked example: halts at 5, returns epoch 3
     (group,) = groups([record([6.0, 5.0, 4.0, 3.0, 2.0, 1.0], signals={"label_wave": curve})])
     rule = FirstMinimum(window=2, patience=2)
@@ -125,7 +125,7 @@ def test_an_authors_rule_is_rolled_back_to_the_epoch_it_keeps():
 
 
 @pytest.mark.parametrize("protocol", Protocol)
-def test_k_fold_stops_on_the_mean_validation_curve_and_reads_the_mean_over_the_folds(two_folds, protocol):
+def test_k_fold_stops_on_the_mean_validation_curve(two_folds, protocol):
     outcome = select(two_folds, StoppingMethod(Kind.KFOLD, rule=NthRise(1), folds=2), protocol)
     assert [choice.stopped for choice in outcome.choices] == [3]
     assert outcome.metrics["test_loss"].mean == 3.0  # of 4 and 2
@@ -142,7 +142,7 @@ def test_k_fold_with_each_fold_by_itself(two_folds, protocol):
 
 
 @pytest.mark.parametrize("protocol", Protocol)
-def test_k_plus_fold_reads_the_run_on_all_the_data(two_folds, protocol):
+def test_k_plus_fold_evaluates_the_run_on_all_the_data(two_folds, protocol):
     outcome = select(two_folds, StoppingMethod(Kind.KPLUS, rule=NthRise(1), folds=2), protocol)
     (choice,) = outcome.choices
     assert (choice.stopped, choice.metrics["test_loss"]) == (3, 1.75)
@@ -169,7 +169,7 @@ def test_baselines(two_folds, protocol):
     assert found[Kind.NEVER].notes == ()
 
 
-def test_k_plus_fold_takes_the_seeds_that_have_both():
+def test_k_plus_fold_uses_the_seeds_with_both_kinds_of_runs():
     folds = [record([1.0, 2.0], val=[1.0, 2.0], fold=i, folds=2, seed=s) for i in (0, 1) for s in (0, 1)]
     (group,) = groups([*folds, record([3.0, 4.0], seed=1), record([5.0, 6.0], seed=2)])
     outcome = select(group, StoppingMethod(Kind.KPLUS, rule=NthRise(1), folds=2), "mean_curve")
@@ -214,7 +214,7 @@ def test_losses_that_are_not_finite():
     assert math.isnan(oracle.regret["test_loss"].mean)
 
 
-def test_top5_and_auc_are_read_where_they_were_recorded():
+def test_top5_and_auc_are_evaluated_if_recorded():
     line = {"epoch": 0, "test_loss": 1.0, "test_error": 0.5, "test_top5": 0.25, "test_auc": 0.75, "signals": {}}
     (group,) = groups([RunRecord(SPEC.with_(signals=()), (line,), True)])
     metrics = select(group, StoppingMethod(Kind.NEVER)).metrics
@@ -226,7 +226,7 @@ def test_top5_and_auc_are_read_where_they_were_recorded():
     }
 
 
-def test_both_protocols_are_almethods_reported(two_folds):
+def test_both_protocols_are_reported(two_folds):
     outcomes = compare(two_folds)
     assert len(outcomes) == 2 * len({outcome.method for outcome in outcomes})
     assert [outcome.protocol for outcome in outcomes[:2]] == [Protocol.PER_RUN, Protocol.MEAN_CURVE]
@@ -275,7 +275,7 @@ def test_with_one_seed_the_two_protocols_agree(group):
 
 @given(some_groups(), st.integers(1, 4))
 @settings(max_examples=40)
-def test_consecutive_rises_never_stop_before_as_many_rises(group, patience):
+def test_consecutive_rises_never_stop_before_the_nth_rise(group, patience):
     for protocol in Protocol:
         first = select(group, by(NthRise(patience)), protocol)
         second = select(group, by(ConsecutiveRises(patience)), protocol)
@@ -283,7 +283,7 @@ def test_consecutive_rises_never_stop_before_as_many_rises(group, patience):
             assert other.stopped is None or (one.stopped is not None and one.stopped <= other.stopped)
 
 
-def test_patience_without_roll_back_reads_the_stop():
+def test_without_roll_back_the_stop_is_evaluated():
     (group,) = groups([disparity([3.0, 1.0, 2.0, 2.0])])
     assert select(group, by(Patience(2))).choices[0].epoch == 3
     assert (
@@ -315,7 +315,7 @@ def group():
     [StoppingMethod(Kind.SIGNAL, "cosine", NthRise(1)), StoppingMethod(Kind.NEVER), StoppingMethod(Kind.ORACLE_LOSS)],
     ids=str,
 )
-def test_a_run_on_all_the_data_decides_for_itself(group, method):
+def test_a_run_on_all_the_data_is_its_own_decision_group(group, method):
     assert decision_groups(group, method) == [DecisionGroup((run,), (run,)) for run in FULL]
 
 
@@ -328,18 +328,18 @@ def test_a_run_on_all_the_data_decides_for_itself(group, method):
         (Kind.KPLUS, [DecisionGroup((FOLDS[s, 0], FOLDS[s, 1]), (FULL[s],)) for s in (0, 1)]),
     ],
 )
-def test_folds_decide_for_themselves_together_or_for_the_run_on_all_the_data(group, kind, expected):
+def test_decision_groups_of_folds(group, kind, expected):
     assert decision_groups(group, StoppingMethod(kind, rule=NthRise(1), folds=2)) == expected
 
 
-def test_folds_without_a_run_on_all_the_data_of_their_seed_decide_for_none():
+def test_k_plus_fold_leaves_out_seeds_without_a_run_on_all_the_data():
     (group,) = groups([FULL[1], *FOLDS.values()])
     assert [
         each.evaluated for each in decision_groups(group, StoppingMethod(Kind.KPLUS, rule=NthRise(1), folds=2))
     ] == [(FULL[1],)]
 
 
-def test_a_seed_without_the_signal_takes_no_part():
+def test_seeds_without_the_signal_are_left_out():
     (group,) = groups([FULL[0], plain(seed=1, signals=())])
     assert decision_groups(group, StoppingMethod(Kind.SIGNAL, "cosine", NthRise(1))) == [
         DecisionGroup((FULL[0],), (FULL[0],))
@@ -347,7 +347,7 @@ def test_a_seed_without_the_signal_takes_no_part():
     assert len(decision_groups(group, StoppingMethod(Kind.NEVER))) == 2
 
 
-def test_over_seeds_all_share_a_decision_but_folds_that_decide_by_themselves_stay_apart(group):
+def test_merging_seeds_keeps_folds_that_stop_by_themselves_separate(group):
     one, other = FOLDS[0, 0], FOLDS[0, 1]
     whole = tuple(FOLDS.values())
     assert merge_seeds(decision_groups(group, StoppingMethod(Kind.KFOLD, rule=NthRise(1), folds=2))) == [
@@ -360,7 +360,7 @@ def test_over_seeds_all_share_a_decision_but_folds_that_decide_by_themselves_sta
     assert each == [DecisionGroup((run, FOLDS[1, i]), (run, FOLDS[1, i]), i) for i, run in enumerate((one, other))]
 
 
-def test_what_no_record_answers_is_refused_with_what_there_is(group):
+def test_missing_runs_raise_with_the_runs_that_exist(group):
     with pytest.raises(ArgumentError, match="None of these 2 runs recorded 'sign'. Recorded: cosine"):
         decision_groups(group, StoppingMethod(Kind.SIGNAL, "sign", NthRise(1)))
     with pytest.raises(ArgumentError, match="'5-fold, t1.1.' should have finished runs of 'digits fully") as raised:

@@ -1,4 +1,4 @@
-"""Tables in four forms, each with its own escaping."""
+"""One table in every format, each with its escaping."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TABLE = Table(
 )
 
 
-def test_the_frame_has_every_digit_and_the_deviations_apart():
+def test_the_frame_has_all_digits_and_separate_deviations():
     frame = TABLE.frame()
     assert list(frame.columns) == ["method", "epoch", "loss", "loss std", "notes"]
     assert frame["loss"][0] == 0.65551
@@ -92,20 +92,20 @@ def test_csv():
         ("", "", ""),
     ],
 )
-def test_numbers(cell, markdown, latex):
+def test_number_formats(cell, markdown, latex):
     table = Table(("a",), ({"a": cell},))
     assert table.markdown().splitlines()[-1] == f"| {markdown} |"
     assert table.latex().splitlines()[-3] == rf"{latex} \\"
 
 
-def test_no_notes_no_column():
+def test_the_notes_column_is_left_out_without_notes():
     table = Table(("a", "notes"), ({"a": 1, "notes": None},))
     assert "notes" not in table.markdown()
     assert "notes" not in table.latex()
     assert list(table.frame().columns) == ["a", "notes"]
 
 
-def test_many_different_notes_have_different_letters():
+def test_notes_have_different_letters():
     rows = tuple({"a": n, "notes": f"note {n}"} for n in range(30))
     lines = Table(("a", "notes"), rows).markdown().splitlines()
     assert lines[2 + 27] == "| 27 | ab |"
@@ -113,13 +113,13 @@ def test_many_different_notes_have_different_letters():
 
 
 @given(st.text("ab,;\"'|= \n\t\u00e9\u4e2d", min_size=1))
-def test_csv_gives_any_text_back(text):
+def test_csv_round_trip(text):
     table = Table((f"{text}1", "b"), ({f"{text}1": text, "b": "x"},))
     assert list(csv.reader(io.StringIO(table.csv(), newline=""))) == [[f"{text}1", "b"], [text, "x"]]
 
 
 @given(st.text("ab_*|`<>[](:~\\&$#{}^% \n", min_size=1))
-def test_no_text_is_taken_for_markup(text):
+def test_markup_in_texts_is_escaped(text):
     table = Table(("c",), ({"c": f"x{text}x"},))
     shown = markdown.markdown(table.markdown(), extensions=["tables"])
     (cell,) = re.findall(r"<td[^>]*>(.*)</td>", shown)
@@ -131,7 +131,7 @@ def test_no_text_is_taken_for_markup(text):
     assert not set(plain) & set("\\&%$#_{}~^<>")
 
 
-def test_texts_are_escaped_once_and_markup_never():
+def test_texts_are_escaped_once():
     assert escape("<b>") == "&lt;b&gt;"
     assert escape(escape("<b>")) == "&lt;b&gt;"
     assert element("p", "a < b", element("i", "&")) == "<p>a &lt; b<i>&amp;</i></p>"
@@ -171,5 +171,5 @@ def test_columns_come_from_functions_of_items_or_from_rows():
     assert made.columns == ("n", "square")
 
 
-def test_joining_escapes_what_is_not_markup():
+def test_join_escapes_texts():
     assert join(["<", Markup("<br>")], "") == "&lt;<br>"
