@@ -20,8 +20,8 @@ def small(monkeypatch):
 def test_the_command_prints_a_table_a_conclusion_and_a_report_path_and_computes_once(heldin, small, tmp_path):
     answer = heldin("demo", "--jobs", 1)
     assert answer.code == 0
-    for way in ("gradient_disparity, t1(5)", "5-fold, t1(5)", "5+-fold, t1(5)", "no early stopping"):
-        assert f"| {way} | per_run |" in answer.out
+    for method in ("gradient_disparity, t1(5)", "5-fold, t1(5)", "5+-fold, t1(5)", "no early stopping"):
+        assert f"| {method} | per_run |" in answer.out
     assert (tmp_path / "heldin-runs" / "demo.html").exists()
     assert answer.out.endswith("The report with all curves: heldin-runs/demo.html\n")
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("epochs.jsonl")}

@@ -118,7 +118,7 @@ def test_a_file_that_cannot_be_written_raises_a_store_error(tmp_path):
     ):
         place.write_text("")
     assert str(raised.value).endswith("Choose another place with --there.")
-    ours = StoreError("said already")
+    ours = StoreError("already reported")
     with pytest.raises(StoreError) as raised, writing(place):
         raise ours
     assert raised.value is ours

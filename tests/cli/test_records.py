@@ -80,9 +80,9 @@ def test_a_damaged_run_is_left_out_and_named_once(heldin, store, name, verb):
     folder = damage(store, name)
     answer = heldin(*verb)
     assert answer.code == 0
-    [said] = [line for line in answer.err.splitlines() if line.startswith("Left out: ")]
-    assert str(folder.relative_to(store.parent)) in said
-    assert "Move its folder away." in said or "to run it again." in said
+    [line] = [text for text in answer.err.splitlines() if text.startswith("Left out: ")]
+    assert str(folder.relative_to(store.parent)) in line
+    assert "Move its folder away." in line or "to run it again." in line
     assert folder.name not in answer.out
 
 
@@ -178,7 +178,7 @@ def test_a_signal_that_was_not_recorded_raises_with_the_nearest_name():
     ids=str,
 )
 def test_methods_are_selected_by_signal_and_rule(group, signals, options, expected):
-    names = [way.name for way in select_methods(group, signals, **options)]
+    names = [method.name for method in select_methods(group, signals, **options)]
     assert names[:3] == BASELINES
     rules = [name.split(", ")[1] for name in names if name.startswith("2-fold, t")]
     assert [name for name in names[3:] if not name.startswith(("2", "1/2"))] == expected

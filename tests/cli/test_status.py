@@ -80,7 +80,7 @@ def test_runs_that_diverged_are_marked(heldin, store):
     lines = [json.loads(line) for line in (folder / "epochs.jsonl").read_text().splitlines()]
     lines[3]["test_loss"] = lines[4]["train_loss"] = "nan"
     (folder / "epochs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    said = [line for line in heldin("status").out.splitlines() if "diverged at epoch 3" in line]
-    assert [line.split()[0] for line in said] == [folder.name]
+    marked = [line for line in heldin("status").out.splitlines() if "diverged at epoch 3" in line]
+    assert [line.split()[0] for line in marked] == [folder.name]
     runs = json.loads(heldin("status", "--json").out)["runs"]
     assert {run["run"]: run["diverged_at"] for run in runs if run["diverged_at"] is not None} == {folder.name: 3}

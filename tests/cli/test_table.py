@@ -25,12 +25,12 @@ def test_the_comparison_equals_select(heldin, store):
     assert row["test error"] == outcome.metrics["test_error"].mean
     assert row["epoch"] == outcome.epoch.mean
     assert row["seconds"] > 0.0
-    ways = {row["method"] for row in tables[0]["rows"]}
-    assert {"no early stopping", "2-fold, t1(2)", "2+-fold, t1(2)", "1/2 held out, t1(2)"} <= ways
+    methods = {row["method"] for row in tables[0]["rows"]}
+    assert {"no early stopping", "2-fold, t1(2)", "2+-fold, t1(2)", "1/2 held out, t1(2)"} <= methods
 
 
 def test_signals_and_rules_are_selected(heldin, store):
-    def ways(*flags):
+    def methods(*flags):
         [table] = json.loads(heldin("table", "--label-noise", 0.0, "--json", *flags).out)
         return {row["method"] for row in table["rows"]} - {
             "no early stopping",
@@ -38,10 +38,10 @@ def test_signals_and_rules_are_selected(heldin, store):
             "best epoch by test accuracy",
         }
 
-    assert ways("--signal", "cosine") == {"cosine, t1(5)"}
-    assert ways("--signal", "cosine", "--rule", "consecutive_rises") == {"cosine, t2(5)"}
-    assert {"cosine, t1(5)", "cosine, t2(5)"} == ways("--signal", "cosine", "--rule", "all")
-    [own] = ways("--signal", "label_wave", "--rule", "own")
+    assert methods("--signal", "cosine") == {"cosine, t1(5)"}
+    assert methods("--signal", "cosine", "--rule", "consecutive_rises") == {"cosine, t2(5)"}
+    assert {"cosine, t1(5)", "cosine, t2(5)"} == methods("--signal", "cosine", "--rule", "all")
+    [own] = methods("--signal", "label_wave", "--rule", "own")
     assert own.startswith("label_wave, FirstMinimum(")
 
 

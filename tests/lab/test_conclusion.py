@@ -67,7 +67,7 @@ def group_of(*records):
         ),
         pytest.param(
             [disparity(OVERFITS, FALLING)],
-            "Against the best epoch (20.0 % test error), the 5th rise of gradient disparity, which never came, lost "
+            "Against the best epoch (20.0 % test error), the 5th rise of gradient disparity, which never occurred, lost "
             "50.0 points of test error and no early stopping lost 50.0 (a single seed).",
             id="the rule never fires",
         ),
@@ -184,6 +184,6 @@ def test_a_network_that_has_hardly_learned_is_reported(train, test, hardly):
     errors = [*train, *[train[-1]] * 5]
     lines = tuple({**line, "train_error": error} for line, error in zip(record.epochs, errors, strict=True))
     group = group_of(RunRecord(record.spec, lines, True))
-    said = hardly_learned(group)
-    assert (said is not None) == hardly
+    warning = hardly_learned(group)
+    assert (warning is not None) == hardly
     assert ("88.0 %" in conclude(group)) == hardly

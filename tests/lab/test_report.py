@@ -391,7 +391,7 @@ PLAY = """<script>
     .then(after(1000, function () {
       found.plots = document.querySelectorAll(".js-plotly-plot").length;
       found.drawn = drawn(); found.names = names(); found.legend = text(".legendtext"); found.bars = bars();
-      found.told = document.querySelector(".told").textContent;
+      found.summary = document.querySelector("p.summary").textContent;
       found.buttons = Array.from(plot.querySelectorAll(".modebar-btn")).map(function (b) { return b.dataset.title; });
       click("test error");
     }))

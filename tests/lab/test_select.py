@@ -102,7 +102,7 @@ def test_per_run_chooses_by_seed_and_mean_curve_for_all_seeds():
     assert together.metrics["test_loss"].mean == 6.0
     assert together.metrics["test_loss"].std == pytest.approx(math.sqrt(8.0))
     assert together.regret["test_loss"].mean == 3.0  # best mean is 3, at epoch 2
-    assert together.runs == (early.id, late.id)
+    assert together.choices[0].runs == (early.id, late.id)
 
 
 def test_falling_signals_stop_on_falls():

@@ -252,13 +252,11 @@ class Correlation:
         per_run: the correlation within each run, averaged over the runs in which it exists; None if there are none.
         mean_curve: the correlation between the mean curves; NaN if one of them is constant.
         pooled: the correlation over the points of all runs.
-        num_points: how many points these are.
     """
 
     per_run: Estimate | None
     mean_curve: float
     pooled: float
-    num_points: int
 
 
 def correlate(records: Sequence[RunRecord], signal: str, metric: str = "test_loss") -> Correlation:
@@ -273,7 +271,6 @@ def correlate(records: Sequence[RunRecord], signal: str, metric: str = "test_los
         estimate(within) if within else None,
         pearson(mean_curve([x for x, _ in pairs]), mean_curve([y for _, y in pairs])),
         pearson(x, y),
-        len(_finite_pairs(x, y)),
     )
 
 

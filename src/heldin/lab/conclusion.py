@@ -154,7 +154,7 @@ def _ranked(gaps: Sequence[ErrorGap]) -> str:
     for gap in sorted(gaps, key=lambda gap: gap.lost):
         points = round(100.0 * gap.lost, 1)
         silent = gap.outcome.method.rule is not None and gap.outcome.num_fired == 0
-        name = _noun(gap.outcome.method) + (", which never came," if silent else "")
+        name = _noun(gap.outcome.method) + (", which never occurred," if silent else "")
         what = f"{'lost' if points > 0.0 else 'gained'} {abs(points):.1f}{unit}" if points else "lost nothing"
         phrases.append(f"{name} {what}")
         unit = "" if points else unit

@@ -114,11 +114,6 @@ class Outcome:
         """How many of the choices were made by a rule that fired, or by an oracle."""
         return sum(choice.stopped is not None for choice in self.choices)
 
-    @property
-    def runs(self) -> tuple[str, ...]:
-        """Ids of the models that were evaluated."""
-        return tuple(run for choice in self.choices for run in choice.runs)
-
 
 def compare(group: Group, methods: Iterable[StoppingMethod] | None = None) -> list[Outcome]:
     """The outcome of every method under both protocols; by default of all methods that the records support."""
