@@ -67,8 +67,8 @@ def group_of(*records):
         ),
         pytest.param(
             [disparity(OVERFITS, FALLING)],
-            "Against the best epoch (20.0 % test error), the 5th rise of gradient disparity, which never occurred, lost "
-            "50.0 points of test error and no early stopping lost 50.0 (a single seed).",
+            "Against the best epoch (20.0 % test error), the 5th rise of gradient disparity, which never occurred, "
+            "lost 50.0 points of test error and no early stopping lost 50.0 (a single seed).",
             id="the rule never fires",
         ),
         pytest.param(

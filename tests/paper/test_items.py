@@ -190,7 +190,7 @@ def test_a_table_of_one_protocol_says_which(label, runs):
 def test_no_way_is_listed_twice(runs):
     for label in ("tab:RW", "tab:kfoldl", "tab:kfoldn", "tab:mrnet"):
         for table in KNOWN[label].build(runs).tables.values():
-            rows = [(row["way"], row["protocol"]) for row in table.rows]
+            rows = [(row["method"], row["protocol"]) for row in table.rows]
             assert len(rows) == len({*rows}), label
 
 
