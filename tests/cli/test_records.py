@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from heldin.cli.records import finished_groups, group_timings, read_records, require_store, select_methods, store_option
+from heldin.cli.records import finished_groups, read_records, require_store, select_methods, store_option
 from heldin.errors import ArgumentError, DamagedRunError, StoreError
 from heldin.lab.curves import groups
 from heldin.lab.spec import RunSpec
@@ -185,12 +185,3 @@ def test_methods_are_selected_by_signal_and_rule(group, signals, options, expect
     assert rules == {"all": ["t1(5)", "t2(5)"], "consecutive_rises": ["t2(3)"]}.get(
         options.get("rule"), [f"t1({options.get('patience', 5)})"]
     )
-
-
-def test_timings_of_a_setting(group, tmp_path):
-    store, records = Store(tmp_path), [record(), record(label_noise=0.5), *FOLDS]
-    for number, each in enumerate(records):
-        folder = store.folder(each.spec)
-        with folder.locked():
-            folder.append("timings.jsonl", {"number": number})
-    assert [line["number"] for line in group_timings(group, records, tmp_path)] == [0, 2, 3]

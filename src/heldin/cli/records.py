@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from heldin.cli.options import DEFAULT_STORE, option_name
 from heldin.cli.output import note, writing
 from heldin.errors import ArgumentError, DamagedRunError, StoreError, near_match
-from heldin.lab.curves import Group, groups, require_recorded, setting_of
+from heldin.lab.curves import Group, groups, require_recorded
 from heldin.lab.methods import Kind, StoppingMethod, authors_method, methods_for
 from heldin.lab.spec import RunSpec
 from heldin.lab.store import RunRecord, Store
@@ -103,13 +103,6 @@ def timings_of(store: Path, record: RunRecord) -> list[dict[str, Any]]:
     except DamagedRunError as error:
         note(f"Without the seconds of run {record.id}: {error}")
         return []
-
-
-def group_timings(group: Group, records: Sequence[RunRecord], store: Path) -> Iterator[dict[str, Any]]:
-    """The timings of the runs of a group."""
-    for record in records:
-        if setting_of(record.spec) == group.setting:
-            yield from timings_of(store, record)
 
 
 def finished_groups(records: Sequence[RunRecord], signals: list[str] | None = None) -> list[Group]:

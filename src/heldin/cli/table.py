@@ -10,9 +10,9 @@ import typer
 
 from heldin.cli.options import DEFAULT_STORE, AsJson, RecordedSignals, RunIds, StoreFolder, filter_options, optional
 from heldin.cli.output import json_text, note, show, show_tables, writing
-from heldin.cli.records import finished_groups, group_timings, read_records, select_methods
+from heldin.cli.records import finished_groups, read_records, select_methods, timings_of
 from heldin.errors import ArgumentError, require_choice, require_integer
-from heldin.lab.curves import Group
+from heldin.lab.curves import Group, setting_of
 from heldin.lab.methods import Kind
 
 if TYPE_CHECKING:
@@ -55,14 +55,12 @@ def command(
         from heldin.lab.compare import comparison
         from heldin.lab.costs import unit_seconds
 
-        tables = [
-            comparison(
-                group,
-                select_methods(group, signal, rule=rule, patience=patience),
-                units=unit_seconds(group_timings(group, records, store)),
-            )
-            for group in found
-        ]
+        tables = []
+        for group in found:
+            runs = [record for record in records if setting_of(record.spec) == group.setting]
+            units = unit_seconds(line for record in runs for line in timings_of(store, record))
+            methods = select_methods(group, signal, rule=rule, patience=patience)
+            tables.append(comparison(group, methods, units=units))
     elif kind == "correlation":
         tables = [_correlation(found, signal, metric)]
     else:

@@ -12,7 +12,18 @@ from typing import Any, TypeAlias
 
 from heldin.lab.compare import correlate
 from heldin.lab.conclusion import find_outcome
-from heldin.lab.curves import METRICS, Curve, Group, best_epoch, curve_of, has, mean_curve, mean_values, value_at
+from heldin.lab.curves import (
+    METRICS,
+    Curve,
+    Group,
+    best_epoch,
+    curve_of,
+    has,
+    mean_curve,
+    mean_values,
+    needs_log_scale,
+    value_at,
+)
 from heldin.lab.methods import Kind, StoppingMethod, measured_signals
 from heldin.lab.select import Outcome, Protocol
 from heldin.lab.store import RunRecord
@@ -23,7 +34,6 @@ SHOWN = ("test_error", "test_loss", "test_top5", "test_auc")
 """The metrics of the page, in its order."""
 
 MAX_POINTS = 1000  # of a curve on the page; longer curves are drawn at every second, third, ... epoch
-LOG_FROM = 20.0  # largest over smallest value
 DIGITS = 4
 
 RULES = {"t1": NthRise(), "t2": ConsecutiveRises()}
@@ -68,7 +78,7 @@ def _metric(group: Group, records: Sequence[RunRecord], name: str, stride: int) 
     best = best_epoch([-value if metric.higher_is_better else value for value in values])
     return {
         "title": noun + metric.unit,
-        "scale": _scale(values) if name == "test_loss" else "linear",
+        "scale": "log" if name == "test_loss" and needs_log_scale(values) else "linear",
         "curves": curves,
         "best": None if best is None else {"epoch": best, "value": _rounded(values[best])},
     }
@@ -84,7 +94,7 @@ def _signal(group: Group, label: str, outcomes: Sequence[Outcome], stride: int) 
     return {
         "title": label.replace("_", " "),
         "short": label.partition("[")[0].partition("@")[0].replace("_", " "),
-        "scale": _scale(means),
+        "scale": "log" if needs_log_scale(means) else "linear",
         "curves": [_curve(label.replace("_", " "), "signal", curves, means, 1.0, stride)],
         "stops": stops,
         "summary": " ".join([*map(_describe, stops), *related]),
@@ -131,9 +141,3 @@ def _curve(
 def _rounded(value: float | None) -> float | None:
     """Four digits; None, which is drawn as a gap, for a value that is not finite."""
     return None if value is None or not math.isfinite(value) else float(f"{value:.{DIGITS}g}")
-
-
-def _scale(values: Sequence[float | None]) -> str:
-    """Logarithmic for positive values over more than a decade."""
-    finite = [value for value in values if value is not None and math.isfinite(value)]
-    return "log" if finite and min(finite) > 0.0 and max(finite) > LOG_FROM * min(finite) else "linear"

@@ -25,6 +25,7 @@ from heldin.lab.curves import (
     finite_at,
     has,
     mean_curve,
+    needs_log_scale,
     require_recorded,
 )
 from heldin.lab.select import Outcome, Protocol
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 BARS = {"t1": "gray", "t2": "magenta"}
-LOG_FROM = 20.0  # largest over smallest value
 LEGEND_HEIGHT = 0.25  # of the height of the axes
 
 
@@ -200,8 +200,7 @@ def _band(ax: Axes, frame: pd.DataFrame, name: str, color: str, *, dashed: bool)
     style, marker = "--" if dashed else "-", "o" if values.count() == 1 else None
     ax.plot(frame["epoch"], values, color=color, linestyle=style, marker=marker, label=_label(name))
     ax.fill_between(frame["epoch"], values - std, values + std, color=color, alpha=0.2, linewidth=0)
-    finite = [value for value in values if math.isfinite(value)]
-    if finite and min(finite) > 0.0 and max(finite) > LOG_FROM * min(finite):
+    if needs_log_scale(values):
         ax.set_yscale("log")
 
 
