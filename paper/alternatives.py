@@ -10,8 +10,8 @@ import math
 from collections.abc import Mapping, Sequence
 
 from heldin.lab.curves import Estimate
+from heldin.lab.methods import Kind, StoppingMethod
 from heldin.lab.tables import Cell, Table
-from heldin.lab.ways import Kind, Way
 from heldin.rules import ConsecutiveRises, FirstMinimum, NthRise, Patience, Smoothed
 from paper.harness import PER_RUN, PROTOCOLS, Item, Result, RunGroup, Runs
 from paper.settings import DISPARITY, KFOLD_SETTINGS, Setting, all_runs, seconds_of
@@ -26,28 +26,34 @@ METRICS = {  # title, the sign of a better value, the best epoch
 }
 
 
-def alternative_methods(folds: int, best: Kind) -> dict[str, Way]:
+def alternative_methods(folds: int, best: Kind) -> dict[str, StoppingMethod]:
     """Return the methods for a setting, by name."""
     fifth = NthRise(5)
     detached = f"{DISPARITY}[rescale=std_detached]"
     return {
-        PAPER_RULE: Way(Kind.SIGNAL, DISPARITY, fifth),
-        "disparity, 5 rises in a row (the paper's second rule)": Way(Kind.SIGNAL, DISPARITY, ConsecutiveRises(5)),
-        "disparity, 5th rise of the mean over 3 epochs": Way(Kind.SIGNAL, DISPARITY, Smoothed(fifth, window=3)),
-        "disparity, 5 epochs after its minimum, back to it": Way(Kind.SIGNAL, DISPARITY, Patience(5), roll_back=True),
-        "disparity of fixed batches, 5th rise": Way(Kind.SIGNAL, f"{DISPARITY}@fixed", fifth),
-        "disparity, deviation as a constant, 5th rise": Way(Kind.SIGNAL, detached, fifth),
-        "disparity without re-scaling, 5th rise": Way(Kind.SIGNAL, f"{DISPARITY}[rescale=none]", fifth),
-        "variance of gradients, 5th rise": Way(Kind.SIGNAL, "gradient_variance", fifth),
-        "label wave, first minimum": Way(Kind.SIGNAL, "label_wave", FirstMinimum(), roll_back=True),
-        KFOLD: Way(Kind.KFOLD, rule=fifth, folds=folds),
-        "k-fold, 5 epochs after its minimum, back to it": Way(
+        PAPER_RULE: StoppingMethod(Kind.SIGNAL, DISPARITY, fifth),
+        "disparity, 5 rises in a row (the paper's second rule)": StoppingMethod(
+            Kind.SIGNAL, DISPARITY, ConsecutiveRises(5)
+        ),
+        "disparity, 5th rise of the mean over 3 epochs": StoppingMethod(
+            Kind.SIGNAL, DISPARITY, Smoothed(fifth, window=3)
+        ),
+        "disparity, 5 epochs after its minimum, back to it": StoppingMethod(
+            Kind.SIGNAL, DISPARITY, Patience(5), roll_back=True
+        ),
+        "disparity of fixed batches, 5th rise": StoppingMethod(Kind.SIGNAL, f"{DISPARITY}@fixed", fifth),
+        "disparity, deviation as a constant, 5th rise": StoppingMethod(Kind.SIGNAL, detached, fifth),
+        "disparity without re-scaling, 5th rise": StoppingMethod(Kind.SIGNAL, f"{DISPARITY}[rescale=none]", fifth),
+        "variance of gradients, 5th rise": StoppingMethod(Kind.SIGNAL, "gradient_variance", fifth),
+        "label wave, first minimum": StoppingMethod(Kind.SIGNAL, "label_wave", FirstMinimum(), roll_back=True),
+        KFOLD: StoppingMethod(Kind.KFOLD, rule=fifth, folds=folds),
+        "k-fold, 5 epochs after its minimum, back to it": StoppingMethod(
             Kind.KFOLD, rule=Patience(5), folds=folds, roll_back=True
         ),
-        "k+-fold (trains again on all the data), 5th rise": Way(Kind.KPLUS, rule=fifth, folds=folds),
-        "one fold held out, 5th rise": Way(Kind.HOLDOUT, rule=fifth, folds=folds),
-        NEVER: Way(Kind.NEVER),
-        BEST: Way(best),
+        "k+-fold (trains again on all the data), 5th rise": StoppingMethod(Kind.KPLUS, rule=fifth, folds=folds),
+        "one fold held out, 5th rise": StoppingMethod(Kind.HOLDOUT, rule=fifth, folds=folds),
+        NEVER: StoppingMethod(Kind.NEVER),
+        BEST: StoppingMethod(best),
     }
 
 

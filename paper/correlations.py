@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from heldin.lab.correlation import pearson
+from heldin.lab.compare import pearson
 from heldin.lab.curves import Curve, Estimate, curve_of, estimate, has, held, mean_curve
 from heldin.lab.store import RunRecord
 from paper.harness import MEAN_CURVE, NO_PROTOCOL, PER_RUN, RunGroup

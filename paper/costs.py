@@ -44,8 +44,8 @@ def build(runs: Runs) -> Result:
 def _ratio(setting: Setting, profile: str, units: UnitSeconds) -> float:
     base, methods = setting.base(profile), stopping_methods(setting, profile)
     batches = num_batches(base)
-    one = epoch_cost(methods["gd"], batches, batch_size=base.batch_size).seconds(units)
-    return setting.folds[profile] * epoch_cost(methods["cv"], batches).seconds(units) / one
+    one = units.seconds(epoch_cost(methods["gd"], batches, batch_size=base.batch_size))
+    return setting.folds[profile] * units.seconds(epoch_cost(methods["cv"], batches)) / one
 
 
 ITEM = Item(

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from heldin.lab.curves import Estimate
-from heldin.lab.ways import Kind, Way
+from heldin.lab.methods import Kind, StoppingMethod
 from paper.harness import PROTOCOLS, Result, Row, RunGroup, merge
 from paper.stops import can_evaluate, estimate_or_none, mean, metric_by_seed, stop_epochs, stop_numbers, stop_remarks
 
 
 def metric_difference(
-    group: RunGroup, key: str, methods: Mapping[str, Way], metric: str, *, only_fired: bool = False
+    group: RunGroup, key: str, methods: Mapping[str, StoppingMethod], metric: str, *, only_fired: bool = False
 ) -> Result:
     """Return a metric of the first of two methods minus that of the second, seed by seed.
 
@@ -33,7 +33,7 @@ def metric_difference(
     )
 
 
-def best_difference(group: RunGroup, key: str, methods: Mapping[str, Sequence[Way]], metric: str) -> Result:
+def best_difference(group: RunGroup, key: str, methods: Mapping[str, Sequence[StoppingMethod]], metric: str) -> Result:
     """Return the same for the best of several methods and the best of others, by the mean over the seeds."""
     if not can_evaluate(group, *(method for listed in methods.values() for method in listed)):
         return Result()
@@ -44,12 +44,12 @@ def best_difference(group: RunGroup, key: str, methods: Mapping[str, Sequence[Wa
     return Result.from_rows(rows)
 
 
-def _best(group: RunGroup, methods: Sequence[Way], protocol: str, metric: str) -> Way:
+def _best(group: RunGroup, methods: Sequence[StoppingMethod], protocol: str, metric: str) -> StoppingMethod:
     return max(methods, key=lambda method: mean([*metric_by_seed(group, method, protocol, metric).values()]))
 
 
 def _difference(
-    group: RunGroup, methods: Mapping[str, Way], protocol: str, metric: str, only_fired: bool = False
+    group: RunGroup, methods: Mapping[str, StoppingMethod], protocol: str, metric: str, only_fired: bool = False
 ) -> tuple[Estimate | None, str]:
     one, other = (metric_by_seed(group, method, protocol, metric) for method in methods.values())
     seeds = one.keys() & other.keys()
@@ -64,7 +64,7 @@ def _difference(
 def epoch_difference(
     group: RunGroup,
     key: str,
-    methods: Mapping[str, Way],
+    methods: Mapping[str, StoppingMethod],
     convert: Callable[[int], float] = float,
     *,
     verb: str = "stopped",
@@ -79,14 +79,14 @@ def epoch_difference(
     return Result.from_rows(rows)
 
 
-def epochs_between(group: RunGroup, methods: Sequence[Way], protocol: str) -> dict[int | None, int]:
+def epochs_between(group: RunGroup, methods: Sequence[StoppingMethod], protocol: str) -> dict[int | None, int]:
     """Return the number of epochs from the stop of the second method to that of the first, where both stop."""
     one, other = (stop_epochs(group, method, protocol) for method in methods)
     return {seed: epoch - other[seed] for seed, epoch in one.items() if seed in other}
 
 
-def loss_after_stop(group: RunGroup, method: Way) -> Result:
+def loss_after_stop(group: RunGroup, method: StoppingMethod) -> Result:
     """Return the stopping epoch, and the test loss at the last epoch minus that at the stop, where the rule fires."""
-    methods = {"the end": Way(Kind.NEVER), "disparity": method}
+    methods = {"the end": StoppingMethod(Kind.NEVER), "disparity": method}
     drop = metric_difference(group, "drop", methods, "loss", only_fired=True)
     return merge(stop_numbers(group, {"gd": method}, ()), drop)

@@ -1,6 +1,6 @@
 """Figures BGP_vs_gen (ResNet-18 on CIFAR-10) and BGP_vs_gen_m (AlexNet on MNIST): disparity and generalization gap."""
 
-from heldin.lab.ways import Kind, Way
+from heldin.lab.methods import Kind, StoppingMethod
 from paper.correlations import correlations
 from paper.harness import Item, Result, RunGroup, Runs, merge
 from paper.settings import DISPARITY, RELATED_CIFAR10, RELATED_MNIST, Setting, full_runs, seconds_of
@@ -12,7 +12,7 @@ def build(runs: Runs, setting: Setting) -> Result:
     group = full_group(runs, setting)
     if group is None:
         return Result()
-    methods = {"stop.gd": stopping_methods(setting, "")["gd"], "stop.best": Way(Kind.ORACLE_LOSS)}
+    methods = {"stop.gd": stopping_methods(setting, "")["gd"], "stop.best": StoppingMethod(Kind.ORACLE_LOSS)}
     return merge(gap_results(group), stop_numbers(group, methods, ()))
 
 

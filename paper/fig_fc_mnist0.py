@@ -1,6 +1,6 @@
 """Figure fc_mnist0 (and fc_mnist0_main): clean labels, four fully connected layers."""
 
-from heldin.lab.ways import Kind, Way
+from heldin.lab.methods import Kind, StoppingMethod
 from heldin.rules import ConsecutiveRises, NthRise
 from paper.differences import metric_difference
 from paper.fig_bgp_vs_gen import gap_results
@@ -17,7 +17,7 @@ def build(runs: Runs) -> Result:
     if group is None:
         return Result()
     t1, t2 = (stopping_methods(SETTING, "", rule)["gd"] for rule in (NthRise(), ConsecutiveRises()))
-    methods = {"the end": Way(Kind.NEVER), "disparity by t2": t2}
+    methods = {"the end": StoppingMethod(Kind.NEVER), "disparity by t2": t2}
     return merge(
         gap_results(group),
         stop_numbers(group, {"gd.t1": t1, "gd.t2": t2}, ("loss", "error")),

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from heldin.lab.curves import Estimate, estimate
-from heldin.lab.ways import Way
+from heldin.lab.methods import StoppingMethod
 from heldin.rules import ConsecutiveRises, NthRise
 from paper.correlations import correlations, correlations_by_seed
 from paper.differences import epoch_difference, epochs_between
@@ -65,7 +65,9 @@ def rule_distances(group: RunGroup, setting: Setting, profile: str) -> Result:
     return merge(*parts, Result.from_rows(_kfold_minus_disparity(group, f"{setting.key}.bars.cv-gd", methods)))
 
 
-def _kfold_minus_disparity(group: RunGroup, key: str, methods: Mapping[str, Mapping[str, Way]]) -> Iterator[Row]:
+def _kfold_minus_disparity(
+    group: RunGroup, key: str, methods: Mapping[str, Mapping[str, StoppingMethod]]
+) -> Iterator[Row]:
     """The epochs between the bars of cross-validation minus those between the bars of disparity."""
     named = {f"{rule} of {METHOD_NAMES[name]}": each for name, both in methods.items() for rule, each in both.items()}
     if not can_evaluate(group, *named.values()):

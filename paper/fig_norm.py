@@ -1,6 +1,6 @@
 """Figure norm: re-scaling against normalizing the loss."""
 
-from heldin.lab.ways import Kind, Way
+from heldin.lab.methods import Kind, StoppingMethod
 from heldin.rules import NthRise
 from paper.correlations import correlations
 from paper.differences import loss_after_stop
@@ -20,7 +20,7 @@ def build(runs: Runs) -> Result:
     return merge(
         *(curve_figure(name, group.full, signal, ("test_loss",)) for name, signal in NAMES.items()),
         Result.from_numbers(numbers),
-        loss_after_stop(group, Way(Kind.SIGNAL, RESCALINGS[0], NthRise())),
+        loss_after_stop(group, StoppingMethod(Kind.SIGNAL, RESCALINGS[0], NthRise())),
     )
 
 

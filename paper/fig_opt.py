@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 
 from heldin.lab.curves import curve_of, held
+from heldin.lab.methods import Kind, StoppingMethod
 from heldin.lab.tables import Table
-from heldin.lab.ways import Kind, Way
 from heldin.rules import NthRise
 from paper.harness import NO_PROTOCOL, PER_RUN, PROTOCOLS, Item, Result, Row, RunGroup, Runs, merge
 from paper.settings import DISPARITY, OPTIMIZERS, full_runs, seconds_of
@@ -19,7 +19,7 @@ from paper.stops import (
     stop_epochs,
 )
 
-METHOD = Way(Kind.SIGNAL, DISPARITY, NthRise())
+METHOD = StoppingMethod(Kind.SIGNAL, DISPARITY, NthRise())
 NAMES = {"test": "test loss", "gd": "disparity"}
 LATE_EPOCH = 20  # after which the disparity of (h) falls in the paper
 

@@ -4,7 +4,7 @@ import itertools
 import statistics
 
 from heldin.lab.curves import curve_of, has
-from heldin.lab.ways import Kind, Way
+from heldin.lab.methods import Kind, StoppingMethod
 from heldin.rules import NthRise
 from paper.correlations import difference_by_seed
 from paper.differences import loss_after_stop
@@ -25,7 +25,7 @@ def build(runs: Runs) -> Result:
         f"jump.{a}-{b}": difference_by_seed(changes[a], changes[b]) for a, b in itertools.pairwise(BATCH_COUNTS)
     }
     figures = {f"s{num}": SettingCurvesDisplay({f"s = {num}": group}, _label(num)) for num in BATCH_COUNTS}
-    stop = loss_after_stop(group, Way(Kind.SIGNAL, DISPARITY, NthRise()))
+    stop = loss_after_stop(group, StoppingMethod(Kind.SIGNAL, DISPARITY, NthRise()))
     return merge(Result(figures=figures), Result.from_numbers(numbers), stop)
 
 

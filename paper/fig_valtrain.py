@@ -1,6 +1,6 @@
 """Figure valtrain: disparity between training and validation batches."""
 
-from heldin.lab.correlation import pearson
+from heldin.lab.compare import pearson
 from heldin.lab.curves import Estimate
 from heldin.lab.spec import RunSpec
 from paper.data import CIFAR10, CIFAR100

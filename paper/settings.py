@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from heldin.lab.grouping import setting_of
+from heldin.lab.curves import setting_of
 from heldin.lab.spec import RunSpec
 from paper.data import CIFAR10, CIFAR100
 

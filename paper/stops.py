@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from heldin.lab.comparing import comparison
+from heldin.lab.compare import comparison
 from heldin.lab.curves import Estimate, curve_of, estimate, has, held, mean_curve
 from heldin.lab.figures import CurvesDisplay
+from heldin.lab.methods import FOLD_KINDS, Kind, StoppingMethod
 from heldin.lab.store import RunRecord
 from heldin.lab.tables import Table
-from heldin.lab.ways import OF_FOLDS, Kind, Way
 from heldin.rules import NthRise, Rule, replay
 from paper.harness import MEAN_CURVE, PER_RUN, PROTOCOLS, Result, Row, RunGroup, Runs
 from paper.settings import DISPARITY, Setting
@@ -50,14 +50,14 @@ def mean(values: Sequence[float]) -> float:
 
 def stopping_methods(
     setting: Setting, profile: str, rule: Rule | None = None, *, signal: str = DISPARITY
-) -> dict[str, Way]:
+) -> dict[str, StoppingMethod]:
     """Return disparity and, if the setting has folds, k-fold and k+-fold, all with the same rule."""
     rule = rule or NthRise()
-    methods = {"gd": Way(Kind.SIGNAL, signal, rule)}
+    methods = {"gd": StoppingMethod(Kind.SIGNAL, signal, rule)}
     if profile in setting.folds:
         folds = setting.folds[profile]
-        methods["cv"] = Way(Kind.KFOLD, rule=rule, folds=folds)
-        methods["cv_plus"] = Way(Kind.KPLUS, rule=rule, folds=folds)
+        methods["cv"] = StoppingMethod(Kind.KFOLD, rule=rule, folds=folds)
+        methods["cv_plus"] = StoppingMethod(Kind.KPLUS, rule=rule, folds=folds)
     return methods
 
 
@@ -73,20 +73,20 @@ def full_group(runs: Runs, setting: Setting) -> RunGroup | None:
     return group if group is not None and group.full else None
 
 
-def can_evaluate(group: RunGroup, *methods: Way) -> bool:
+def can_evaluate(group: RunGroup, *methods: StoppingMethod) -> bool:
     """Return whether the runs of a group recorded what these stopping methods need."""
     return all(_can_evaluate(group, method) for method in methods)
 
 
-def _can_evaluate(group: RunGroup, method: Way) -> bool:
-    if method.kind in OF_FOLDS:
+def _can_evaluate(group: RunGroup, method: StoppingMethod) -> bool:
+    if method.kind in FOLD_KINDS:
         sets = group.fold_sets(method.folds or 0)
         full = {record.spec.seed for record in group.full}
         return bool(sets.keys() & full if method.kind is Kind.KPLUS else sets)
     return any(method.signal is None or has(record, method.signal) for record in group.full)
 
 
-def metric_by_seed(group: RunGroup, method: Way, protocol: str, metric: str) -> dict[int, float]:
+def metric_by_seed(group: RunGroup, method: StoppingMethod, protocol: str, metric: str) -> dict[int, float]:
     """Return a metric at the stop for each seed: the mean over its models, as printed. Empty if it is not recorded."""
     name, convert = PRINTED_METRICS[metric]
     records = {record.id: record for record in (*group.full, *group.folded)}
@@ -99,7 +99,7 @@ def metric_by_seed(group: RunGroup, method: Way, protocol: str, metric: str) -> 
     return {seed: mean(values) for seed, values in found.items()}
 
 
-def stop_epochs(group: RunGroup, method: Way, protocol: str) -> dict[int | None, int]:
+def stop_epochs(group: RunGroup, method: StoppingMethod, protocol: str) -> dict[int | None, int]:
     """Return the stopping epoch by seed, or under None for the mean curve. Where a rule never fires there is none."""
     return {
         choice.seeds[0] if protocol == PER_RUN else None: choice.epoch
@@ -127,25 +127,25 @@ def count_remark(num: int, total: int, verb: str = "stopped") -> str:
     return "" if num == total else f"{verb} in {num} of {total} runs" if num else f"never {verb}"
 
 
-def stop_remark(group: RunGroup, method: Way, protocol: str, verb: str = "stopped") -> str:
+def stop_remark(group: RunGroup, method: StoppingMethod, protocol: str, verb: str = "stopped") -> str:
     """Say in how many runs a rule fired; empty if in all of them, or if the method has no rule."""
     found = group.outcome(method, protocol)
     return "" if method.rule is None else count_remark(found.num_fired, len(found.choices), verb)
 
 
-def stop_remarks(group: RunGroup, methods: Mapping[str, Way], protocol: str, verb: str = "stopped") -> str:
+def stop_remarks(group: RunGroup, methods: Mapping[str, StoppingMethod], protocol: str, verb: str = "stopped") -> str:
     """Return the remarks on several methods, with their names."""
     remarks = {name: stop_remark(group, method, protocol, verb) for name, method in methods.items()}
     return "; ".join(f"{name} {remark}" for name, remark in remarks.items() if remark)
 
 
-def stop_numbers(group: RunGroup, methods: Mapping[str, Way], metrics: Sequence[str]) -> Result:
+def stop_numbers(group: RunGroup, methods: Mapping[str, StoppingMethod], metrics: Sequence[str]) -> Result:
     """Return key.metric and key.epoch over the seeds, for methods by their keys."""
     known = {key: method for key, method in methods.items() if can_evaluate(group, method)}
     return Result.from_rows(row for key, method in known.items() for row in _stop_rows(group, key, method, metrics))
 
 
-def _stop_rows(group: RunGroup, key: str, method: Way, metrics: Sequence[str]) -> Iterator[Row]:
+def _stop_rows(group: RunGroup, key: str, method: StoppingMethod, metrics: Sequence[str]) -> Iterator[Row]:
     for protocol in PROTOCOLS:
         remark = stop_remark(group, method, protocol)
         for metric in metrics:
@@ -155,9 +155,9 @@ def _stop_rows(group: RunGroup, key: str, method: Way, metrics: Sequence[str]) -
         yield f"{key}.epoch", protocol, group.outcome(method, protocol).epoch, remark
 
 
-def stop_table(setting: Setting, group: RunGroup, methods: Mapping[str, Way]) -> Table:
+def stop_table(setting: Setting, group: RunGroup, methods: Mapping[str, StoppingMethod]) -> Table:
     """Compare stopping methods under both protocols with the best epoch and with no early stopping."""
-    listed = dict.fromkeys([*methods.values(), Way(Kind.ORACLE_ERROR), Way(Kind.NEVER)])
+    listed = dict.fromkeys([*methods.values(), StoppingMethod(Kind.ORACLE_ERROR), StoppingMethod(Kind.NEVER)])
     table = comparison(group, [method for method in listed if can_evaluate(group, method)])
     return Table(table.columns, table.rows, setting.title, table.bold)
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 import torch
 
 from heldin.lab.curves import curve_of, has, held
+from heldin.lab.methods import StoppingMethod
 from heldin.lab.registry import build_model
 from heldin.lab.spec import RunSpec
 from heldin.lab.tables import Table
-from heldin.lab.ways import Way
 from paper.harness import NO_PROTOCOL, PROTOCOLS, Item, Result, Row, RunGroup, Runs, merge
 from paper.settings import RELATED_MNIST, RELATED_MNIST_NOISY, VGG16, VGG16_NOISY, full_runs, seconds_of
 from paper.stops import PROTOCOL_TEXT, can_evaluate, estimate_or_none, group_of, stop_remark, stopping_methods
@@ -35,7 +35,7 @@ def build(runs: Runs) -> Result:
     return merge(Result(tables={"norm": table}), *parts)
 
 
-def _growth(group: RunGroup, number: str, method: Way) -> Iterator[Row]:
+def _growth(group: RunGroup, number: str, method: StoppingMethod) -> Iterator[Row]:
     """The growth at the stop of disparity, in runs that have one, and at the end of all runs."""
     records = {record.id: record for record in group.full if has(record, "parameter_norm")}
     start = {run: initial_norm(record.spec) for run, record in records.items()}

@@ -29,7 +29,7 @@ def _best_epoch(runs: Runs, group: RunGroup, setting: Setting, name: str) -> Ite
         outcomes = threshold_outcomes(runs, setting, name, protocol)
         if outcomes:
             best = min(outcomes, key=lambda outcome: outcome.metrics["test_error"].mean)
-            remark = stop_remark(group, best.way, protocol)
+            remark = stop_remark(group, best.method, protocol)
             yield f"{setting.key}.{name}.best.epoch", protocol, best.epoch, remark
 
 

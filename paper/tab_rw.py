@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from heldin.lab.curves import Estimate
-from heldin.lab.ways import Kind, Way
+from heldin.lab.methods import Kind, StoppingMethod
 from heldin.rules import Level, NthRise
 from paper.differences import epoch_difference, metric_difference
 from paper.harness import PROTOCOLS, Item, Result, Row, RunGroup, Runs, merge
@@ -36,16 +36,16 @@ def build(runs: Runs) -> Result:
     return merge(found, Result.from_rows(_won(found)))
 
 
-def _methods(setting: Setting, profile: str) -> dict[str, Way]:
-    methods = {name: Way(Kind.SIGNAL, label, NthRise()) for name, label in SIGNALS.items()}
-    methods["eb"] = Way(Kind.SIGNAL, "evidence_based", Level(0.0))
-    methods["kfold"] = Way(Kind.KFOLD, rule=NthRise(), folds=setting.folds[profile])
-    return methods | {"none": Way(Kind.NEVER)}
+def _methods(setting: Setting, profile: str) -> dict[str, StoppingMethod]:
+    methods = {name: StoppingMethod(Kind.SIGNAL, label, NthRise()) for name, label in SIGNALS.items()}
+    methods["eb"] = StoppingMethod(Kind.SIGNAL, "evidence_based", Level(0.0))
+    methods["kfold"] = StoppingMethod(Kind.KFOLD, rule=NthRise(), folds=setting.folds[profile])
+    return methods | {"none": StoppingMethod(Kind.NEVER)}
 
 
-def _numbers(group: RunGroup, key: str, methods: Mapping[str, Way]) -> Result:
+def _numbers(group: RunGroup, key: str, methods: Mapping[str, StoppingMethod]) -> Result:
     """Numbers of each method and of the best epochs, differences between methods, and between their stops."""
-    oracles = {"error": Way(Kind.ORACLE_ERROR), "loss": Way(Kind.ORACLE_LOSS)}
+    oracles = {"error": StoppingMethod(Kind.ORACLE_ERROR), "loss": StoppingMethod(Kind.ORACLE_LOSS)}
     parts = [stop_numbers(group, {f"{key}.{name}": method for name, method in methods.items()}, tuple(oracles))]
     for metric, oracle in oracles.items():
         lowest = stop_numbers(group, {f"{key}.min": oracle}, (metric,)).numbers

@@ -1,6 +1,6 @@
 """Table var: disparity and variance, correlated with the test loss."""
 
-from heldin.lab.comparing import correlation_table
+from heldin.lab.compare import correlation_table
 from heldin.lab.curves import Estimate, estimate
 from paper.correlations import correlations
 from paper.harness import PROTOCOLS, Item, Result, Runs

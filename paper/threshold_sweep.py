@@ -6,12 +6,11 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from heldin.lab.comparing import thresholds_table
+from heldin.lab.compare import thresholds, thresholds_table
 from heldin.lab.curves import estimate
-from heldin.lab.selection import Outcome
-from heldin.lab.sensitivity import thresholds
+from heldin.lab.methods import StoppingMethod, rule_name
+from heldin.lab.select import Outcome
 from heldin.lab.tables import Table
-from heldin.lab.ways import Way, rule_name
 from paper.correlations import mean_across
 from paper.harness import MEAN_CURVE, PROTOCOLS, Result, Row, RunGroup, Runs, merge
 from paper.settings import Setting
@@ -48,7 +47,7 @@ def threshold_results(runs: Runs, settings: Sequence[Setting], *, in_detail: Seq
     return merge(*parts)
 
 
-def threshold_methods(runs: Runs, setting: Setting, name: str) -> list[Way]:
+def threshold_methods(runs: Runs, setting: Setting, name: str) -> list[StoppingMethod]:
     """Return disparity ("gd") or k-fold ("cv") at each threshold; empty if it was not run."""
     group, method = group_of(runs, setting), stopping_methods(setting, runs.profile)[name]
     if group is None or not can_evaluate(group, method):

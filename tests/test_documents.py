@@ -12,7 +12,7 @@ import matplotlib
 import pytest
 
 import heldin
-from heldin.lab.ways import rule_name
+from heldin.lab.methods import rule_name
 from heldin.rules import ConsecutiveRises, NthRise
 
 matplotlib.use("Agg")

@@ -9,13 +9,12 @@ from typing import Any, Protocol
 
 from heldin.errors import ArgumentError, near_match
 from heldin.lab.costs import UnitSeconds
-from heldin.lab.curves import Estimate
-from heldin.lab.grouping import Group, groups, setting_of
-from heldin.lab.selection import Outcome, select
+from heldin.lab.curves import Estimate, Group, groups, setting_of
+from heldin.lab.methods import StoppingMethod
+from heldin.lab.select import Outcome, select
 from heldin.lab.spec import RunSpec
 from heldin.lab.store import RunRecord
 from heldin.lab.tables import Table
-from heldin.lab.ways import Way
 from paper.harness.claims import Measured
 
 Numbers = dict[str, dict[str, Estimate]]
@@ -91,10 +90,10 @@ class RunGroup(Group):
     """The finished runs of one setting. Each outcome is computed once, since several numbers are read from it."""
 
     @cached_property
-    def _outcomes(self) -> dict[tuple[Way, str], Outcome]:
+    def _outcomes(self) -> dict[tuple[StoppingMethod, str], Outcome]:
         return {}
 
-    def outcome(self, way: Way, protocol: str) -> Outcome:
+    def outcome(self, way: StoppingMethod, protocol: str) -> Outcome:
         """Return what a stopping method selects under a protocol."""
         if (way, protocol) not in self._outcomes:
             self._outcomes[way, protocol] = select(self, way, protocol)

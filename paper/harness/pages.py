@@ -7,8 +7,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from heldin.lab.page import Markup, Row, element, escaped, joined, page, table
-from heldin.lab.tables import Table, shown
+from heldin.lab.report import html_page
+from heldin.lab.tables import Markup, Table, element, escape, join
 from paper.harness.claims import Verdict
 from paper.harness.items import Runs, run_order
 from paper.harness.running import LAPTOP, Paper
@@ -159,13 +159,8 @@ def report_html(paper: Paper, judged: Sequence[JudgedItem], runs: Runs, folder: 
     parts += [element("h2", "Summary"), element("p", SUMMARY_NOTE), _html_summary(judged)]
     parts += [element("h2", "Statements"), _html_table(statements(judged))]
     parts += [_html_section(each, runs.profile, folder) for each in judged]
-    return page(
-        title,
-        header=joined([element("h1", title), *(element("p", text) for text in texts)]),
-        main=joined(parts),
-        footer=element("p", "Written by python -m paper build."),
-        charts=(),
-    )
+    header = join([element("h1", title), *(element("p", text) for text in texts)])
+    return html_page(title, header=header, main=join(parts))
 
 
 def _html_section(judged: JudgedItem, profile: str, folder: Path) -> Markup:
@@ -184,7 +179,7 @@ def _html_section(judged: JudgedItem, profile: str, folder: Path) -> Markup:
     numbers = judged.table()
     if numbers.rows:
         parts.append(_collapsed(f"The paper's numbers next to ours ({len(numbers.rows)})", _html_table(numbers)))
-    return element("section", joined(parts), id=path_name(item.label))
+    return element("section", join(parts), id=path_name(item.label))
 
 
 def _html_summary(judged: Sequence[JudgedItem]) -> Markup:
@@ -192,15 +187,15 @@ def _html_summary(judged: Sequence[JudgedItem]) -> Markup:
     content = summary(judged)
     links = [element("a", each.item.label, href=f"#{path_name(each.item.label)}") for each in judged]
     rows = [
-        Row(links[number] if number < len(links) else row["item"], [row[name] for name in content.columns[1:]])
+        {**row, "item": links[number] if number < len(links) else row["item"]}
         for number, row in enumerate(content.rows)
     ]
-    return table(content.columns, rows, words=TEXT_COLUMNS)
+    return Table(content.columns, tuple(rows)).html(sentences=TEXT_COLUMNS)
 
 
 def _html_figure(path: Path, label: str, name: str) -> Markup:
     title, content = f"{label}: {name}", base64.b64encode(path.read_bytes()).decode()
-    image = Markup(f'<img alt="{escaped(title)}" src="data:image/png;base64,{content}">')
+    image = Markup(f'<img alt="{escape(title)}" src="data:image/png;base64,{content}">')
     return element("figure", element("div", image, class_="card picture"), element("figcaption", title))
 
 
@@ -209,12 +204,7 @@ def _collapsed(title: str, content: Markup) -> Markup:
 
 
 def _html_table(content: Table) -> Markup:
-    first, *others = content.columns
-    rows = [
-        Row(shown(row.get(first)), [shown(row.get(name)) for name in others], _row_class(row.get("verdict")))
-        for row in content.rows
-    ]
-    return table(content.columns, rows, words=TEXT_COLUMNS)
+    return content.html(sentences=TEXT_COLUMNS, row_classes=[_row_class(row.get("verdict")) for row in content.rows])
 
 
 def _row_class(verdict: object) -> str | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from heldin.errors import ArgumentError, DamagedRunError
 from heldin.lab.costs import UnitSeconds, unit_seconds
-from heldin.lab.grouping import setting_of
+from heldin.lab.curves import setting_of
 from heldin.lab.spec import RunSpec, spec_from
 from heldin.lab.store import RunRecord, Store, decode_json, encode_json, write_atomically
 from paper.harness.items import Runs

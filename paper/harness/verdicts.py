@@ -16,8 +16,8 @@ else:
     import tomli as tomllib
 
 from heldin.errors import ArgumentError
-from heldin.lab.selection import Protocol
-from heldin.lab.tables import Table, shown
+from heldin.lab.select import Protocol
+from heldin.lab.tables import Table, format_cell
 from paper.harness.claims import NO_PROTOCOL, Claim, Verdict, is_clear, judge, number_of
 from paper.harness.items import Item, Result
 
@@ -72,7 +72,7 @@ class JudgedItem:
         ours = {name: number_of(self.result.numbers, claim.key, name) for name in verdicts}
         remarks = self.result.remarks.get(claim.key, {})
         texts = [
-            _with_protocol(name, shown(number), remarks.get(name))
+            _with_protocol(name, format_cell(number), remarks.get(name))
             for name, number in ours.items()
             if number or name in remarks
         ]

@@ -1,4 +1,4 @@
-"""Records of small real runs, and the command as one calls it."""
+"""Records of small real runs, and a function that runs the command."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SMALL = RunSpec(
 
 @dataclass(frozen=True)
 class Answer:
-    """What the command said."""
+    """The exit code and the output of the command."""
 
     code: int
     out: str
@@ -45,7 +45,7 @@ def recorded(tmp_path_factory):
 
 @pytest.fixture
 def store(recorded, tmp_path):
-    """A copy of the records that a test may do anything with."""
+    """A copy of the records that a test may change."""
     shutil.copytree(recorded.root, tmp_path / "heldin-runs")
     return tmp_path / "heldin-runs"
 
@@ -67,7 +67,7 @@ def heldin(capsys, tmp_path, monkeypatch):
 
 @pytest.fixture
 def refused(heldin):
-    """Run the command, expecting it to refuse in words: exit code 2, nothing on standard output, no traceback."""
+    """Run the command and return its error message: exit code 2, no standard output, no traceback."""
 
     def call(*arguments):
         answer = heldin(*arguments)

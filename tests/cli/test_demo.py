@@ -1,4 +1,4 @@
-"""demo: what it says follows from the records."""
+"""demo: its output follows from the records."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def small(monkeypatch):
     monkeypatch.setattr(demo.run_demo, "__kwdefaults__", {**demo.run_demo.__kwdefaults__, "setting": SMALL})
 
 
-def test_the_command_gives_table_sentence_and_report_and_computes_once(heldin, small, tmp_path):
+def test_the_command_prints_a_table_a_conclusion_and_a_report_path_and_computes_once(heldin, small, tmp_path):
     answer = heldin("demo", "--jobs", 1)
     assert answer.code == 0
-    for way in ("gradient_disparity, t1(5)", "5-fold, t1(5)", "5+-fold, t1(5)", "no early stopping"):
-        assert f"| {way} | per_run |" in answer.out
+    for method in ("gradient_disparity, t1(5)", "5-fold, t1(5)", "5+-fold, t1(5)", "no early stopping"):
+        assert f"| {method} | per_run |" in answer.out
     assert (tmp_path / "heldin-runs" / "demo.html").exists()
-    assert answer.out.endswith("The report, with all curves: heldin-runs/demo.html\n")
+    assert answer.out.endswith("The report with all curves: heldin-runs/demo.html\n")
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("epochs.jsonl")}
     assert len(before) == 12
     found = demo.run_demo(Store(tmp_path / "heldin-runs"), jobs=1)
@@ -33,6 +33,6 @@ def test_the_command_gives_table_sentence_and_report_and_computes_once(heldin, s
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("epochs.jsonl")} == before
 
 
-def test_a_store_that_cannot_be_written_is_refused(refused, tmp_path):
+def test_a_store_that_is_not_writable_raises(refused, tmp_path):
     (tmp_path / "file").touch()
     assert "file cannot be written" in refused("demo", "--store", "file")

@@ -1,4 +1,4 @@
-"""doctor: what is here, and what is not."""
+"""doctor: what is present and what is missing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 import heldin as package
 
 
-def test_doctor_tells_versions_cores_data_and_store(heldin, store, tmp_path):
+def test_doctor_shows_versions_cores_data_and_store(heldin, store, tmp_path):
     found = json.loads(heldin("doctor", "--data", tmp_path, "--json").out)
     assert found["heldin"] == package.__version__
     assert found["packages"]["torch"] == torch.__version__
@@ -22,7 +22,7 @@ def test_doctor_tells_versions_cores_data_and_store(heldin, store, tmp_path):
     assert "heldin data fetch mnist" in missing["dataset mnist"]
 
 
-def test_doctor_says_how_to_get_what_is_missing(heldin, monkeypatch, tmp_path):
+def test_doctor_shows_how_to_install_missing_packages(heldin, monkeypatch, tmp_path):
     version = importlib.metadata.version
 
     def without_ray(name):
@@ -37,8 +37,8 @@ def test_doctor_says_how_to_get_what_is_missing(heldin, monkeypatch, tmp_path):
     assert f"torch {torch.__version__}" in answer.out
 
 
-def test_doctor_notices_a_store_that_cannot_be_written(heldin, tmp_path):
+def test_doctor_reports_a_store_that_is_not_writable(heldin, tmp_path):
     (tmp_path / "file").touch()
     found = json.loads(heldin("doctor", "--store", "file", "--json").out)
     assert found["writable"] is False
-    assert found["missing"][-1] == {"what": "a store that can be written, unlike file", "remedy": "--store DIR"}
+    assert found["missing"][-1] == {"what": "a writable store (file is not)", "remedy": "--store DIR"}

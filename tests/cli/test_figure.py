@@ -1,4 +1,4 @@
-"""figure: files of the kind their name says."""
+"""figure: files in the format of their suffix."""
 
 from __future__ import annotations
 
@@ -45,28 +45,6 @@ def test_a_figure_is_written(heldin, store, tmp_path, flags, name):
         (("--patience", 0), "`--patience` should be an integer of at least 1"),
     ],
 )
-def test_what_cannot_be_is_refused(refused, store, tmp_path, flags, words):
+def test_wrong_options_raise(refused, store, tmp_path, flags, words):
     assert words in refused("figure", *flags)
     assert not list(tmp_path.rglob("*.png"))
-
-
-@pytest.mark.parametrize(("kind", "drawn"), [("curves", ["gradient_disparity"]), ("comparison", None)])
-def test_the_help_says_which_signals_are_drawn_by_default(heldin, store, monkeypatch, kind, drawn):
-    said = " ".join(heldin("figure", "--help").out.replace("│", " ").split())
-    assert "By default the one that decides; in a comparison all of them." in said
-    seen = []
-    monkeypatch.setattr("heldin.lab.figures.CurvesDisplay", lambda runs, label, *rest: seen.append(label) or Nothing())
-    monkeypatch.setattr("heldin.cli.figure.ways_of", lambda group, signals, **rest: seen.append(signals) or [])
-    monkeypatch.setattr("heldin.lab.figures.ComparisonDisplay", lambda *rest: Nothing())
-    assert heldin("figure", kind).code == 0
-    assert {*seen} == {*(drawn or [None])}
-
-
-class Nothing:
-    """A display that draws nothing."""
-
-    def plot(self, axis):
-        pass
-
-    def frame(self):
-        return []

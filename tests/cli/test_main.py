@@ -1,4 +1,4 @@
-"""The entrance: exit codes, messages without tracebacks."""
+"""The command: its verbs, exit codes, and messages without tracebacks."""
 
 from __future__ import annotations
 
@@ -6,35 +6,87 @@ import subprocess
 import sys
 
 import pytest
+import typer.main
+
+import heldin as package
+from heldin.cli.main import ABOUT, build_app
 
 
-def test_a_wrong_verb_gets_the_near_match(refused):
+def test_a_wrong_verb_suggests_the_nearest(refused):
     assert "No such command 'tabel'. Did you mean 'table'?" in refused("tabel")
     assert "Did you mean 'list'?" in refused("data", "lst")
 
 
-def test_a_wrong_flag_gets_the_near_match(refused):
+def test_a_wrong_option_suggests_the_nearest(refused):
     assert "--epochs" in refused("run", "--epoch", "3")
 
 
-def test_without_the_extra_the_command_says_what_to_install(heldin, monkeypatch):
-    monkeypatch.delitem(sys.modules, "heldin.cli.app", raising=False)
+def test_without_typer_the_command_says_what_to_install(heldin, monkeypatch):
     monkeypatch.setitem(sys.modules, "typer", None)
     answer = heldin("doctor")
     assert answer.code == 2
     assert answer.err == 'heldin: The command line needs typer. Install it: pip install "heldin[lab]".\n'
 
 
-def test_a_mistake_of_our_own_is_not_hidden(heldin, monkeypatch):
+def test_bugs_are_not_hidden(heldin, monkeypatch):
     monkeypatch.setattr("heldin.cli.signals.list_signals", lambda: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         heldin("signals")
 
 
-def test_python_dash_m_is_the_command_and_a_refusal_leaves_code_2():
+def test_python_dash_m_runs_the_command_and_errors_exit_with_2():
     command = [sys.executable, "-m", "heldin", "replay", "no-such-file"]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert ran.returncode == 2
     assert ran.stdout == ""
     assert ran.stderr.startswith("heldin: no-such-file should be a file of numbers.")
     assert "Traceback" not in ran.stderr
+
+
+COMMANDS = typer.main.get_command(build_app()).commands
+VERBS = [*((verb,) for verb in COMMANDS if verb != "data"), *(("data", verb) for verb in COMMANDS["data"].commands)]
+
+
+def test_verbs():
+    assert {verb[0] for verb in VERBS} == {
+        "demo", "run", "status", "replay", "table", "figure", "report", "signals", "data", "doctor",
+    }  # fmt: skip
+    assert {verb[1] for verb in VERBS if verb[0] == "data"} == {"list", "fetch", "check"}
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=" ".join)
+def test_help_of_a_verb_has_an_example(heldin, verb):
+    answer = heldin(*verb, "--help")
+    assert answer.code == 0
+    _, example, after = answer.out.partition("Example")
+    assert example, "no example"
+    assert f"heldin {' '.join(verb)}" in after
+
+
+def test_version_is_printed(heldin):
+    answer = heldin("--version")
+    assert (answer.code, answer.out, answer.err) == (0, f"heldin {package.__version__}\n", "")
+
+
+def test_help_lists_every_verb_and_where_to_start(heldin):
+    answer = heldin("--help")
+    assert answer.code == 0
+    words = " ".join(answer.out.replace("│", " ").split())
+    assert ABOUT in words
+    assert "New here? `heldin demo` takes a minute" in words
+    assert all(f" {verb} " in words for verb in COMMANDS)
+    assert heldin("-h") == answer
+
+
+@pytest.mark.parametrize("before", [(), ("data",)], ids=["heldin", "heldin data"])
+def test_without_a_verb_help_is_shown(heldin, before):
+    answer, helped = heldin(*before), heldin(*before, "--help")
+    assert (answer.out or answer.err).strip() == helped.out.strip()
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=" ".join)
+def test_every_option_has_a_help_text(verb):
+    command = COMMANDS[verb[0]]
+    command = command.commands[verb[1]] if len(verb) > 1 else command
+    assert command.help
+    assert [parameter.name for parameter in command.params if not getattr(parameter, "help", None)] == []

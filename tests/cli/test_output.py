@@ -1,4 +1,4 @@
-"""How results are shown: to people, to programs, on a terminal and elsewhere."""
+"""Printing for people and for programs, on a terminal and without one."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from pathlib import Path
 import pytest
 import typer
 
-from heldin.cli.output import as_json_text, going_on, note, show, show_json, show_rows, show_tables, writing
+from heldin.cli.output import json_text, note, resumable, show, show_json, show_rows, show_tables, writing
 from heldin.errors import StoreError
 from heldin.lab.tables import Table
 
 ROWS = [{"name": 1, "more": None, "value": 0.123456}, {"name": "a longer one", "more": "[red]"}]
 LATE = "it never fired"
 TABLE = Table(
-    ("way", "error", "nothing", "notes"),
+    ("method", "error", "nothing", "notes"),
     (
-        {"way": "first", "error": 0.25, "notes": LATE},
-        {"way": "second", "error": 0.5},
-        {"way": "third", "error": 0.75, "notes": LATE},
+        {"method": "first", "error": 0.25, "notes": LATE},
+        {"method": "second", "error": 0.5},
+        {"method": "third", "error": 0.75, "notes": LATE},
     ),
     "A title",
     frozenset({(0, "error")}),
@@ -30,7 +30,7 @@ TABLE = Table(
 
 @pytest.fixture
 def terminal(capsys, monkeypatch):
-    """Print on a terminal of so many columns; what stands there, without colours, line by line."""
+    """Print on a terminal of this width, and return the lines without colours."""
     monkeypatch.setenv("TERM", "xterm")
 
     def printed(function, *arguments, width):
@@ -42,13 +42,13 @@ def terminal(capsys, monkeypatch):
     return printed
 
 
-def test_results_and_notes_go_apart(capsys):
+def test_results_go_to_stdout_and_notes_to_stderr(capsys):
     show("a result")
     note("a note")
     assert capsys.readouterr() == ("a result\n", "a note\n")
 
 
-def test_rows_stand_in_columns_one_a_line(capsys):
+def test_rows_are_aligned_columns(capsys):
     show_rows(ROWS, ["name", "more", "value"])
     assert capsys.readouterr().out.splitlines() == [
         "name          more   value",
@@ -57,60 +57,60 @@ def test_rows_stand_in_columns_one_a_line(capsys):
     ]
 
 
-def test_on_a_terminal_rows_are_wrapped_and_nothing_is_taken_for_markup(terminal):
+def test_on_a_terminal_rows_are_wrapped_and_markup_is_literal(terminal):
     lines = terminal(show_rows, [*ROWS, {"name": "word " * 20}], ["name", "more", "value"], width=40)
     assert max(map(len, lines)) <= 40
     assert sum(line.count("word") for line in lines) == 20
     assert any("[red]" in line for line in lines)
 
 
-def test_on_a_terminal_no_part_of_a_word_is_cut_off(terminal):
+def test_on_a_terminal_nothing_is_cut_off(terminal):
     rows = [{"run": "0123456789abcdef", "title": "label_noise=0.5"}] * 2
     lines = terminal(show_rows, rows, ["run", "title"], width=20)
     shown = "".join(lines).replace(" ", "").replace("─", "")
     assert sorted(shown) == sorted("runtitle" + "0123456789abcdeflabel_noise=0.5" * 2)
 
 
-def test_without_rows_the_heads_stand_alone(capsys):
+def test_without_rows_only_the_header_is_printed(capsys):
     show_rows([], ["name", "more"])
     assert capsys.readouterr().out == "name  more\n"
 
 
-def test_tables_are_markdown_where_there_is_no_terminal(capsys):
+def test_tables_are_markdown_without_a_terminal(capsys):
     show_tables([TABLE, TABLE])
     assert capsys.readouterr().out == f"{TABLE.markdown()}\n\n{TABLE.markdown()}\n"
 
 
-def test_on_a_terminal_notes_stand_below_by_number_and_empty_columns_are_left_out(terminal):
+def test_on_a_terminal_notes_are_below_the_table_and_empty_columns_are_left_out(terminal):
     lines = [" ".join(line.split()) for line in terminal(show_tables, [TABLE], width=60)]
     assert [line for line in lines if line and "─" not in line] == [
         "A title",
-        "way error",
-        "first (1) 0.25",
+        "method error",
+        "first (a) 0.25",
         "second 0.5",
-        "third (1) 0.75",
-        f"(1) {LATE}",
+        "third (a) 0.75",
+        f"(a) {LATE}",
     ]
 
 
-def test_json_has_no_number_that_is_not_finite_and_plain_values_alone(capsys):
+def test_json_has_only_plain_and_finite_values(capsys):
     value = {"path": Path("a/b"), 1: (math.nan, math.inf, -math.inf, 0.1), "deep": [{"x": math.nan, "y": True}, None]}
     plain = {"path": "a/b", "1": [None, None, None, 0.1], "deep": [{"x": None, "y": True}, None]}
-    assert json.loads(as_json_text(value)) == plain
+    assert json.loads(json_text(value)) == plain
     show_json(value)
     assert json.loads(capsys.readouterr().out) == plain
 
 
-def test_an_interruption_leaves_code_130_and_says_how_to_go_on(capsys):
-    with pytest.raises(typer.Exit) as raised, going_on("heldin run --seeds 0-2"):
+def test_ctrl_c_exits_with_130_and_prints_how_to_continue(capsys):
+    with pytest.raises(typer.Exit) as raised, resumable("heldin run --seeds 0-2"):
         raise KeyboardInterrupt
     assert raised.value.exit_code == 130
     out, err = capsys.readouterr()
     assert out == ""
-    assert err.endswith("are recorded; to go on: heldin run --seeds 0-2\n")
+    assert err.endswith("are recorded. To continue: heldin run --seeds 0-2\n")
 
 
-def test_a_file_that_cannot_be_written_is_refused_in_a_sentence(tmp_path):
+def test_a_file_that_cannot_be_written_raises_a_store_error(tmp_path):
     place = tmp_path / "no" / "such.txt"
     with (
         pytest.raises(StoreError, match="such.txt cannot be written: No such") as raised,
@@ -118,7 +118,7 @@ def test_a_file_that_cannot_be_written_is_refused_in_a_sentence(tmp_path):
     ):
         place.write_text("")
     assert str(raised.value).endswith("Choose another place with --there.")
-    ours = StoreError("said already")
+    ours = StoreError("already reported")
     with pytest.raises(StoreError) as raised, writing(place):
         raise ours
     assert raised.value is ours

@@ -1,4 +1,4 @@
-"""Which records a verb reads, and what it says where there are none."""
+"""Which records a verb reads, and which settings and methods it compares."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from heldin.cli.records import chosen, require_store, with_store
-from heldin.errors import DamagedRunError, StoreError
-from heldin.lab.store import Store
+from heldin.cli.records import finished_groups, read_records, require_store, select_methods, store_option
+from heldin.errors import ArgumentError, DamagedRunError, StoreError
+from heldin.lab.curves import groups
+from heldin.lab.spec import RunSpec
+from heldin.lab.store import RunRecord, Store
 
 
 @pytest.mark.parametrize(
@@ -23,14 +25,14 @@ from heldin.lab.store import Store
     ],
     ids=str,
 )
-def test_runs_pass_that_have_one_of_the_values_of_every_field_asked_for(recorded, wanted, number):
-    found = chosen(recorded.root, None, wanted)
+def test_runs_are_selected_by_the_values_of_fields(recorded, wanted, number):
+    found = read_records(recorded.root, None, wanted)
     assert len(found) == number
     for name, values in wanted.items():
         assert not values or {getattr(record.spec, name) for record in found} <= {*values}
 
 
-def test_a_run_is_chosen_by_the_beginning_of_its_id(heldin, store):
+def test_a_run_is_selected_by_the_beginning_of_its_id(heldin, store):
     known = [record.id for record in Store(store).records()]
     found = json.loads(heldin("status", "--json", "--run", known[2][:6]).out)
     assert [run["run"] for run in found["runs"]] == [known[2]]
@@ -42,16 +44,16 @@ def test_a_run_is_chosen_by_the_beginning_of_its_id(heldin, store):
         (("--dataset", "digit"), "No run in heldin-runs has --dataset digit. There are runs with digits. Did you mean"),
         (("--augment",), "No run in heldin-runs has --augment True. There are runs with False."),
         (("--until-loss", 0.1), "There are runs with unset."),
-        (("--run", "zz"), "No run in heldin-runs has an id that begins with zz."),
-        (("--seed", 1, "--label-noise", 0.0), "None of the 5 runs in heldin-runs meets all of these flags at once."),
+        (("--run", "zz"), "No run in heldin-runs has an id that starts with zz."),
+        (("--seed", 1, "--label-noise", 0.0), "None of the 5 runs in heldin-runs satisfies all of these options."),
     ],
 )
-def test_flags_that_leave_no_run_are_refused_with_what_there_is(refused, store, flags, words):
+def test_options_that_select_no_run_raise_with_the_existing_values(refused, store, flags, words):
     assert words in refused("status", *flags)
 
 
-def test_a_folder_without_records_is_refused(refused):
-    assert "There are no records in elsewhere. Begin with `heldin run`" in refused("status", "--store", "elsewhere")
+def test_a_folder_without_records_raises(refused):
+    assert "There are no records in elsewhere. Start with `heldin run`" in refused("status", "--store", "elsewhere")
 
 
 DAMAGES = {
@@ -62,7 +64,7 @@ DAMAGES = {
 
 
 def damage(store, name):
-    """Spoil one file of a run that has cosine recorded; the run's folder."""
+    """Damage one file of a run that recorded cosine, and return the run's folder."""
     folder = next(
         folder for folder in sorted((store / "runs").iterdir()) if "cosine" in (folder / "spec.json").read_text()
     )
@@ -74,24 +76,24 @@ def damage(store, name):
 @pytest.mark.parametrize(
     "verb", [["status"], ["table"], ["figure"], ["report"], ["replay", "--signal", "cosine"]], ids=str
 )
-def test_one_damaged_run_is_left_out_and_named_once(heldin, store, name, verb):
+def test_a_damaged_run_is_left_out_and_named_once(heldin, store, name, verb):
     folder = damage(store, name)
     answer = heldin(*verb)
     assert answer.code == 0
-    [said] = [line for line in answer.err.splitlines() if line.startswith("Left out: ")]
-    assert str(folder.relative_to(store.parent)) in said
-    assert "Move its folder away." in said or "to run it again." in said
+    [line] = [text for text in answer.err.splitlines() if text.startswith("Left out: ")]
+    assert str(folder.relative_to(store.parent)) in line
+    assert "Move its folder away." in line or "to run it again." in line
     assert folder.name not in answer.out
 
 
-def test_where_all_runs_are_damaged_there_is_nothing_to_read(refused, store):
+def test_if_all_runs_are_damaged_the_command_fails(refused, store):
     for folder in (store / "runs").iterdir():
         (folder / "done.json").write_text("")
-    assert "None of the runs in heldin-runs that were asked for can be read." in refused("status")
+    assert "None of the selected runs in heldin-runs can be read." in refused("status")
 
 
 @pytest.mark.parametrize("verb", ["table", "report"])
-def test_timings_that_cannot_be_read_cost_the_seconds_alone(heldin, store, verb):
+def test_without_readable_timings_only_the_seconds_are_missing(heldin, store, verb):
     folder = min((store / "runs").iterdir())
     (folder / "timings.jsonl").write_text("{broken\n")
     answer = heldin(verb)
@@ -99,7 +101,7 @@ def test_timings_that_cannot_be_read_cost_the_seconds_alone(heldin, store, verb)
     assert answer.err.count(f"Without the seconds of run {folder.name}: ") == 1
 
 
-def test_a_store_is_made_where_there_is_none_and_nothing_else(tmp_path):
+def test_a_missing_store_is_created(tmp_path):
     require_store(tmp_path / "new" / "store")
     assert [str(path.relative_to(tmp_path)) for path in sorted(tmp_path.rglob("*"))] == [
         "new", "new/store", "new/store/runs",
@@ -109,7 +111,7 @@ def test_a_store_is_made_where_there_is_none_and_nothing_else(tmp_path):
         require_store(tmp_path / "file")
 
 
-def test_damage_to_a_run_is_refused_to_those_alone_who_ask_for_it(store):
+def test_a_damaged_run_raises_only_if_it_is_requested(store):
     specs = {record.id: record.spec for record in Store(store).records()}
     folder = damage(store, "spec.json")
     require_store(store, [spec for run, spec in specs.items() if run != folder.name])
@@ -121,5 +123,65 @@ def test_damage_to_a_run_is_refused_to_those_alone_who_ask_for_it(store):
     ("store", "flag"),
     [("heldin-runs", ""), ("elsewhere", " --store elsewhere"), ("my runs", " --store 'my runs'")],
 )
-def test_a_store_is_named_unless_it_is_the_default(store, flag):
-    assert with_store(Path(store)) == flag
+def test_the_store_option_is_empty_for_the_default(store, flag):
+    assert store_option(Path(store)) == flag
+
+
+SPEC = RunSpec(dataset="digits", num_samples=200, epochs=2, signals=("cosine", "label_wave"))
+BASELINES = ["best epoch by test loss", "best epoch by test accuracy", "no early stopping"]
+
+
+def record(*, done=True, **changes):
+    spec = SPEC.with_(**changes)
+    line = {"test_loss": 1.0, "test_error": 0.5, "val_loss": 1.0, "signals": dict.fromkeys(spec.signals, 0.5)}
+    return RunRecord(spec, tuple({"epoch": epoch, **line} for epoch in range(2)), done)
+
+
+FOLDS = [record(fold=fold, folds=2, signals=()) for fold in (0, 1)]
+
+
+@pytest.fixture
+def group():
+    (found,) = groups([record(), *FOLDS])
+    return found
+
+
+def test_settings_with_finished_runs_are_compared():
+    records = [record(), record(label_noise=0.5, done=False), record(label_noise=0.25)]
+    assert [group.setting.label_noise for group in finished_groups(records, ["cosine"])] == [0.0, 0.25]
+
+
+def test_without_finished_runs_the_error_says_how_to_continue():
+    records = [record(seed=seed, done=False) for seed in range(3)]
+    with pytest.raises(ArgumentError, match="At least one run should be finished. Found 3 unfinished runs.") as raised:
+        finished_groups(records, None)
+    assert "Repeat the `heldin run ...` command" in str(raised.value)
+
+
+def test_a_signal_that_was_not_recorded_raises_with_the_nearest_name():
+    with pytest.raises(ArgumentError, match="None of these 2 runs recorded 'cosin'. .* Did you mean 'cosine'"):
+        finished_groups([record(), record(seed=1), *FOLDS], ["label_wave", "cosin"])
+
+
+@pytest.mark.parametrize(
+    ("signals", "options", "expected"),
+    [
+        (["cosine"], {}, ["cosine, t1(5)"]),
+        (["cosine"], {"patience": 2}, ["cosine, t1(2)"]),
+        (["cosine"], {"rule": "consecutive_rises", "patience": 3}, ["cosine, t2(3)"]),
+        (["cosine"], {"rule": "own", "patience": 5}, ["cosine, t1(5)"]),
+        (["label_wave"], {"rule": "own"}, ["label_wave, FirstMinimum(3, 5), rolled back"]),
+        (["cosine"], {"rule": "all"}, ["cosine, t1(5)", "cosine, t2(5)"]),
+        (None, {}, ["cosine, t1(5)", "label_wave, t1(5)"]),
+        ([], {}, []),
+    ],
+    ids=str,
+)
+def test_methods_are_selected_by_signal_and_rule(group, signals, options, expected):
+    names = [method.name for method in select_methods(group, signals, **options)]
+    assert names[:3] == BASELINES
+    rules = [name.split(", ")[1] for name in names if name.startswith("2-fold, t")]
+    assert [name for name in names[3:] if not name.startswith(("2", "1/2"))] == expected
+    assert rules == {"all": ["t1(5)", "t2(5)"], "consecutive_rises": ["t2(3)"]}.get(
+        options.get("rule"), [f"t1({options.get('patience', 5)})"]
+    )

@@ -1,4 +1,4 @@
-"""replay: a rule over recorded curves, or over numbers."""
+"""replay: a rule applied to recorded curves or to numbers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_numbers_of_a_file(heldin, tmp_path, text, flags, epoch):
     assert json.loads(answer.out)["epoch"] == epoch
 
 
-def test_numbers_of_standard_input_give_a_sentence(heldin, monkeypatch):
+def test_numbers_of_standard_input(heldin, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO("6 5 7 4 8"))
     answer = heldin("replay", "-", "--patience", "2")
     assert answer.out == "stopped at epoch 4: the value rose for the 2nd time (4 -> 8).\n"
@@ -56,7 +56,7 @@ def test_recorded_curves_are_replayed_with_the_direction_of_the_signal(heldin, s
         assert run["test_error"] == record.epochs[expected]["test_error"]
 
 
-def test_epochs_without_a_value_are_passed_over_but_counted(heldin, store):
+def test_epochs_without_a_value_are_skipped_but_counted(heldin, store):
     found = json.loads(heldin("replay", "--signal", "label_wave", "--rule", "nth_rise", "--patience", 1, "--json").out)
     for run in found["runs"]:
         curve = Store(store).records(lambda spec, wanted=run["run"]: spec.id == wanted)[0].curve("label_wave")
@@ -65,19 +65,19 @@ def test_epochs_without_a_value_are_passed_over_but_counted(heldin, store):
         assert run["stop"] == first
 
 
-def test_a_signal_comes_with_its_authors_rule(heldin, store):
+def test_the_default_rule_is_that_of_the_signals_authors(heldin, store):
     found = json.loads(heldin("replay", "--signal", "label_wave", "--json").out)
     assert found["rule"].startswith("FirstMinimum(")
 
 
-def test_a_metric_can_be_replayed_too(heldin, store):
+def test_a_metric_can_be_replayed(heldin, store):
     answer = heldin("replay", "--signal", "val_loss", "--rule", "patience", "--patience", 1)
     assert answer.code == 0
     assert len(answer.out.splitlines()) == 3  # the two folds alone have one
     assert "3 more runs did not record val_loss." in answer.err
 
 
-def test_runs_are_listed_by_setting_then_seed_all_the_data_before_the_folds(heldin, store):
+def test_runs_are_sorted_by_setting_seed_and_fold(heldin, store):
     specs = {record.id: record.spec for record in Store(store).records()}
     runs = [run["run"] for run in json.loads(heldin("replay", "--signal", "test_loss", "--json").out)["runs"]]
     assert [(specs[run].label_noise, specs[run].seed, specs[run].fold) for run in runs] == [
@@ -98,20 +98,20 @@ def test_runs_are_listed_by_setting_then_seed_all_the_data_before_the_folds(held
         (("--signal", "gsnr"), "None of these 5 runs recorded 'gsnr'. Recorded: gradient_disparity, cosine"),
         (("--rule", "nth_ris"), "Did you mean 'nth_rise'?"),
         (("--rule", "level"), "Write --rule level --threshold 0."),
-        (("--threshold", 1), "--rule level and --threshold belong together."),
-        (("--rule", "level", "--threshold", 1, "--patience", 2), "--rule level knows no patience."),
+        (("--threshold", 1), "--rule level and --threshold should be given together."),
+        (("--rule", "level", "--threshold", 1, "--patience", 2), "--rule level has no patience."),
         (("--patience", 0), "`patience` should be an integer of at least 1"),
         (("--direction", "up"), "`direction` should be one of 'rises', 'falls'"),
         (("--smooth", 0), "`window` should be an integer of at least 1"),
     ],
 )
-def test_what_cannot_be_is_refused(refused, store, flags, words):
+def test_wrong_options_raise(refused, store, flags, words):
     assert words in refused("replay", *flags)
 
 
 @pytest.mark.parametrize(
-    ("text", "words"), [("1 2\n3 x", "Found 'x' in line 2."), ("", "There should be numbers in numbers.txt.")]
+    ("text", "words"), [("1 2\n3 x", "Found 'x' in line 2."), ("", "numbers.txt should contain numbers.")]
 )
-def test_a_file_without_numbers_is_refused(refused, tmp_path, text, words):
+def test_a_file_without_numbers_raises(refused, tmp_path, text, words):
     (tmp_path / "numbers.txt").write_text(text)
     assert words in refused("replay", "numbers.txt")

@@ -1,4 +1,4 @@
-"""run: from files and flags to records; what cannot be is refused before anything is written."""
+"""run: from files and options to records; wrong input raises before anything is written."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def specs_in(store="heldin-runs"):
     return [record.spec for record in Store(store).records() if record.done]
 
 
-def test_a_run_is_recorded_and_what_to_do_next_is_said(heldin):
+def test_a_run_is_recorded_and_the_next_step_is_printed(heldin):
     answer = heldin("run", *QUICK)
     assert answer.code == 0
     assert answer.out == "The records are in heldin-runs/runs.\n"
     assert "1 run done." in answer.err
-    assert "Next: heldin table, or" in answer.err
+    assert "Next: `heldin table`, or" in answer.err
     [spec] = specs_in()
     assert (spec.num_samples, spec.scale, spec.epochs, spec.signals) == (40, 0.02, 2, ("cosine",))
 
@@ -38,11 +38,11 @@ def test_the_same_command_again_computes_nothing(heldin):
     heldin("run", *QUICK)
     [epochs] = list(Store("heldin-runs").root.rglob("epochs.jsonl"))
     before = epochs.stat().st_mtime_ns
-    assert "1 run done, 1 of them before." in heldin("run", *QUICK).err
+    assert "1 run done, 1 of them before this command." in heldin("run", *QUICK).err
     assert epochs.stat().st_mtime_ns == before
 
 
-def test_folds_alone_make_a_run_for_each_and_with_full_adds_the_whole(heldin):
+def test_folds_make_one_run_each_and_with_full_adds_the_run_on_all_the_data(heldin):
     assert heldin("run", *QUICK, "--folds", 3, "--with-full", "--store", "s").code == 0
     assert sorted((spec.fold, spec.folds) for spec in specs_in("s") if spec.fold is not None) == [
         (0, 3),
@@ -52,7 +52,7 @@ def test_folds_alone_make_a_run_for_each_and_with_full_adds_the_whole(heldin):
     assert [spec.fold for spec in specs_in("s")].count(None) == 1
 
 
-def test_one_fold_can_be_asked_for(heldin):
+def test_a_single_fold_can_be_run(heldin):
     heldin("run", *QUICK, "--folds", 3, "--fold", 1)
     assert [(spec.fold, spec.folds) for spec in specs_in()] == [(1, 3)]
 
@@ -63,7 +63,7 @@ def test_seeds_are_ranges_and_lists(heldin, text, seeds):
     assert sorted(spec.seed for spec in specs_in()) == seeds
 
 
-def test_files_give_specs_and_flags_change_all_of_them(heldin, tmp_path):
+def test_options_override_the_specs_of_files(heldin, tmp_path):
     (tmp_path / "spec.toml").write_text(
         'dataset = "digits"\nnum_samples = 40\nbatch_size = 10\nscale = 0.02\nepochs = 50\nsignals = []\n'
         "[[run]]\nlabel_noise = 0.0\n[[run]]\nlabel_noise = 0.5\n"
@@ -96,8 +96,8 @@ def test_without_signals_the_default_ones_are_recorded(heldin):
         (("--epochs", 0), "`epochs` should be an integer of at least 1"),
         (("--epochs", "many"), "Invalid value for '--epochs'"),
         (("--jobs", 0), "`--jobs` should be an integer of at least 1"),
-        (("--seeds", "3-1"), "--seeds should be such as 0-4 or 0,1,2. Found '3-1'."),
-        (("--seeds", "1", "--seed", 1), "Give --seed or --seeds."),
+        (("--seeds", "3-1"), "--seeds should be a range or a list, such as 0-4 or 0,1,2. Found '3-1'."),
+        (("--seeds", "1", "--seed", 1), "Give either --seed or --seeds."),
         (("--model", "alexnet"), "'alexnet' takes samples of shape (1, 28, 28). Found shape (1, 8, 8)."),
         (("--model", "vgg11", "--dataset", "breast_cancer"), "takes samples of shape (3, 32, 32). Found shape (30,)."),
         (("--scale", 0.0001), "`scale` should be a finite positive number that leaves each layer a channel."),
@@ -109,32 +109,32 @@ def test_without_signals_the_default_ones_are_recorded(heldin):
         (("no-such.toml",), "no-such.toml should be a TOML file"),
     ],
 )
-def test_what_cannot_be_is_refused_before_anything_is_written(refused, tmp_path, flags, words):
+def test_wrong_options_raise_before_anything_is_written(refused, tmp_path, flags, words):
     assert words in refused("run", *QUICK, *flags)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_field_that_a_spec_does_not_have_gets_the_near_match(refused, tmp_path):
+def test_an_unknown_field_suggests_the_nearest(refused, tmp_path):
     (tmp_path / "spec.toml").write_text("epoch = 3\n")
     assert "A spec has no 'epoch'." in refused("run", "spec.toml")
     assert "Did you mean 'epochs'?" in refused("run", "spec.toml")
 
 
-def test_a_store_that_cannot_be_written_is_refused(refused, tmp_path):
+def test_a_store_that_is_not_writable_raises(refused, tmp_path):
     (tmp_path / "file").write_text("mine")
     words = refused("run", *QUICK, "--store", "file")
     assert "file cannot be written: Not a directory. Choose another place with --store." in words
     assert (tmp_path / "file").read_text() == "mine"
 
 
-def test_data_of_the_wrong_kind_is_refused(refused, tmp_path):
+def test_a_wrong_data_file_raises(refused, tmp_path):
     (tmp_path / "mine.npz").write_text("no arrays")
     words = refused("run", "--dataset", "npz:mine", "--data", tmp_path)
     assert "mine.npz" in words
     assert not (tmp_path / "heldin-runs").exists()
 
 
-def test_a_run_that_is_damaged_is_refused_and_others_are_run(heldin, refused):
+def test_a_damaged_run_raises_and_other_runs_still_work(heldin, refused):
     heldin("run", *QUICK)
     [path] = Store("heldin-runs").root.rglob("spec.json")
     for spoilt in (path, path.with_name("done.json")):
@@ -147,7 +147,7 @@ def test_a_run_that_is_damaged_is_refused_and_others_are_run(heldin, refused):
 
 
 @pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_ctrl_c_ends_cleanly_and_says_how_to_go_on(tmp_path, jobs):
+def test_ctrl_c_ends_cleanly_and_prints_how_to_continue(tmp_path, jobs):
     flags = [str(part) for part in QUICK[:-2]] + ["--epochs", "100000", "--seeds", "0-2", "--jobs", str(jobs)]
     command = [sys.executable, "-m", "heldin", "run", *flags]
     running = subprocess.Popen(
@@ -166,7 +166,7 @@ def test_ctrl_c_ends_cleanly_and_says_how_to_go_on(tmp_path, jobs):
             os.killpg(running.pid, signal.SIGKILL)
     assert running.returncode == 130
     assert "Traceback" not in err
-    assert "Interrupted. All epochs but the running ones are recorded; to go on: heldin run --dataset digits" in err
+    assert "Interrupted. All finished epochs are recorded. To continue: heldin run --dataset digits" in err
     records = Store(tmp_path / "heldin-runs").records()
     assert records
     assert not any(record.done for record in records)

@@ -1,4 +1,4 @@
-"""signals: the list and the cards."""
+"""signals: the list, and the documentation of one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def test_every_signal_is_listed(heldin):
     assert {line.split()[0] for line in answer.out.splitlines() if line} >= set(REGISTRY)
 
 
-def test_the_list_as_json_says_which_are_recorded_by_default(heldin):
+def test_the_json_list_marks_the_default_signals(heldin):
     rows = {row["name"]: row for row in json.loads(heldin("signals", "--json").out)}
     assert set(rows) == set(REGISTRY)
     assert rows["gradient_disparity"]["default"] is True
@@ -21,7 +21,7 @@ def test_the_list_as_json_says_which_are_recorded_by_default(heldin):
     assert rows["cosine"]["direction"] == "falls"
 
 
-def test_a_card_is_shown_whole(heldin):
+def test_the_documentation_of_a_signal_is_shown(heldin):
     answer = heldin("signals", "gradient_disparity")
     assert "Misleads when:" in answer.out
     card = json.loads(heldin("signals", "gradient_disparity[rescale=none]", "--json").out)
@@ -29,5 +29,5 @@ def test_a_card_is_shown_whole(heldin):
     assert card["card"] in answer.out
 
 
-def test_a_wrong_name_gets_the_near_match(refused):
+def test_a_wrong_name_suggests_the_nearest(refused):
     assert "Did you mean 'cosine'?" in refused("signals", "cosin")

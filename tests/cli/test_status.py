@@ -1,4 +1,4 @@
-"""status: which runs there are, and how far they came."""
+"""status: the runs and their progress."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SPECS = [  # as a person would list them
 
 
 def unfinish(store):
-    """Leave one run as if it had been cut off after 5 epochs."""
+    """Change one run as if it had been interrupted after 5 epochs."""
     folder = next(path for path in sorted((store / "runs").iterdir()))
     (folder / "done.json").unlink()
     lines = (folder / "epochs.jsonl").read_text().splitlines(keepends=True)
@@ -24,7 +24,7 @@ def unfinish(store):
     return folder.name
 
 
-def test_status_tells_epochs_of_the_horizon_and_what_is_done(heldin, store):
+def test_status_shows_epochs_and_finished_runs(heldin, store):
     cut = unfinish(store)
     answer = heldin("status")
     assert answer.code == 0
@@ -34,7 +34,7 @@ def test_status_tells_epochs_of_the_horizon_and_what_is_done(heldin, store):
     assert "4 of 5 runs in heldin-runs are done." in answer.out
 
 
-def test_status_as_json_is_the_same_with_the_specs(heldin, store):
+def test_status_as_json_includes_the_specs(heldin, store):
     cut = unfinish(store)
     found = json.loads(heldin("status", "--json").out)
     assert (found["num_runs"], found["num_done"]) == (5, 4)
@@ -54,11 +54,11 @@ def test_status_as_json_is_the_same_with_the_specs(heldin, store):
         (("--no-augment",), 5),
     ],
 )
-def test_flags_choose_runs(heldin, store, flags, number):
+def test_options_select_runs(heldin, store, flags, number):
     assert json.loads(heldin("status", "--json", *flags).out)["num_runs"] == number
 
 
-def test_a_store_of_a_newer_version_is_refused_and_left_alone(refused, store):
+def test_a_store_of_a_newer_version_raises_and_is_not_changed(refused, store):
     path = next((store / "runs").glob("*/spec.json"))
     path.write_text(path.read_text().replace('"version": 1', '"version": 2'))
     before = {file: file.read_bytes() for file in store.rglob("*") if file.is_file()}
@@ -67,20 +67,20 @@ def test_a_store_of_a_newer_version_is_refused_and_left_alone(refused, store):
     assert {file: file.read_bytes() for file in store.rglob("*") if file.is_file()} == before
 
 
-def test_runs_are_listed_by_setting_then_seed_then_fold(heldin, store):
+def test_runs_are_sorted_by_setting_seed_and_fold(heldin, store):
     runs = json.loads(heldin("status", "--json").out)["runs"]
     assert [{name: run["spec"][name] for name in SPECS[0]} for run in runs] == SPECS
     listed = [line.split()[0] for line in heldin("status").out.splitlines()[1:6]]
     assert listed == [run["run"] for run in runs]
 
 
-def test_a_run_that_diverged_is_said_to_have_done_so(heldin, store):
+def test_runs_that_diverged_are_marked(heldin, store):
     assert "diverged" not in heldin("status").out
     folder = min((store / "runs").iterdir())
     lines = [json.loads(line) for line in (folder / "epochs.jsonl").read_text().splitlines()]
     lines[3]["test_loss"] = lines[4]["train_loss"] = "nan"
     (folder / "epochs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    said = [line for line in heldin("status").out.splitlines() if "diverged at epoch 3" in line]
-    assert [line.split()[0] for line in said] == [folder.name]
+    marked = [line for line in heldin("status").out.splitlines() if "diverged at epoch 3" in line]
+    assert [line.split()[0] for line in marked] == [folder.name]
     runs = json.loads(heldin("status", "--json").out)["runs"]
     assert {run["run"]: run["diverged_at"] for run in runs if run["diverged_at"] is not None} == {folder.name: 3}

@@ -1,4 +1,4 @@
-"""table: the comparison and its relatives, in every format."""
+"""table: all kinds of tables in every format."""
 
 from __future__ import annotations
 
@@ -9,39 +9,39 @@ import re
 
 import pytest
 
-from heldin.lab.grouping import groups
-from heldin.lab.selection import Protocol, select
+from heldin.lab.curves import groups
+from heldin.lab.methods import Kind, StoppingMethod
+from heldin.lab.select import Protocol, select
 from heldin.lab.store import Store
-from heldin.lab.ways import Kind, Way
 from heldin.rules import NthRise
 
 
-def test_the_comparison_has_what_selection_gives(heldin, store):
+def test_the_comparison_equals_select(heldin, store):
     tables = json.loads(heldin("table", "--label-noise", 0.5, "--patience", 2, "--json").out)
     [group] = groups(Store(store).records(lambda spec: spec.label_noise == 0.5))
     assert [table["title"] for table in tables] == [group.title]
-    outcome = select(group, Way(Kind.SIGNAL, "cosine", NthRise(2)), Protocol.MEAN_CURVE)
-    [row] = [r for r in tables[0]["rows"] if r["way"] == "cosine, t1(2)" and r["protocol"] == "mean_curve"]
+    outcome = select(group, StoppingMethod(Kind.SIGNAL, "cosine", NthRise(2)), Protocol.MEAN_CURVE)
+    [row] = [r for r in tables[0]["rows"] if r["method"] == "cosine, t1(2)" and r["protocol"] == "mean_curve"]
     assert row["test error"] == outcome.metrics["test_error"].mean
     assert row["epoch"] == outcome.epoch.mean
     assert row["seconds"] > 0.0
-    ways = {row["way"] for row in tables[0]["rows"]}
-    assert {"no early stopping", "2-fold, t1(2)", "2+-fold, t1(2)", "1/2 held out, t1(2)"} <= ways
+    methods = {row["method"] for row in tables[0]["rows"]}
+    assert {"no early stopping", "2-fold, t1(2)", "2+-fold, t1(2)", "1/2 held out, t1(2)"} <= methods
 
 
-def test_signals_and_rules_are_chosen(heldin, store):
-    def ways(*flags):
+def test_signals_and_rules_are_selected(heldin, store):
+    def methods(*flags):
         [table] = json.loads(heldin("table", "--label-noise", 0.0, "--json", *flags).out)
-        return {row["way"] for row in table["rows"]} - {
+        return {row["method"] for row in table["rows"]} - {
             "no early stopping",
             "best epoch by test loss",
             "best epoch by test accuracy",
         }
 
-    assert ways("--signal", "cosine") == {"cosine, t1(5)"}
-    assert ways("--signal", "cosine", "--rule", "consecutive_rises") == {"cosine, t2(5)"}
-    assert {"cosine, t1(5)", "cosine, t2(5)"} == ways("--signal", "cosine", "--rule", "all")
-    [own] = ways("--signal", "label_wave", "--rule", "own")
+    assert methods("--signal", "cosine") == {"cosine, t1(5)"}
+    assert methods("--signal", "cosine", "--rule", "consecutive_rises") == {"cosine, t2(5)"}
+    assert {"cosine, t1(5)", "cosine, t2(5)"} == methods("--signal", "cosine", "--rule", "all")
+    [own] = methods("--signal", "label_wave", "--rule", "own")
     assert own.startswith("label_wave, FirstMinimum(")
 
 
@@ -54,7 +54,7 @@ def test_csv_is_one_table_with_the_setting_in_the_first_column(heldin, store):
 @pytest.mark.parametrize(
     ("format_", "beginning"), [("markdown", "**digits"), ("latex", "% digits"), ("json", "["), ("csv", "table,")]
 )
-def test_every_format_goes_to_a_file_too(heldin, store, tmp_path, format_, beginning):
+def test_every_format_can_be_written_to_a_file(heldin, store, tmp_path, format_, beginning):
     printed = heldin("table", "--format", format_)
     assert printed.out.startswith(beginning)
     answer = heldin("table", "--format", format_, "--out", "table.txt")
@@ -68,19 +68,19 @@ def test_thresholds_sensitivity_and_correlation(heldin, store):
     assert [table["title"].rpartition(": ")[2] for table in thresholds] == ["cosine", "2-fold"]
     assert [row["threshold"] for row in thresholds[0]["rows"]][:2] == ["t1(1)", "t1(2)"]
     [sensitivity] = json.loads(heldin("table", "sensitivity", *noisy).out)
-    assert {row["way"] for row in sensitivity["rows"]} == {"cosine", "2-fold"}
+    assert {row["method"] for row in sensitivity["rows"]} == {"cosine", "2-fold"}
     [correlation] = json.loads(heldin("table", "correlation", "--metric", "test_error", "--json").out)
     assert {row["signal"] for row in correlation["rows"]} == {"gradient_disparity", "cosine", "label_wave"}
     assert all(-1.0 <= row["mean curve"] <= 1.0 for row in correlation["rows"])
 
 
-def test_runs_that_are_not_done_are_left_out_and_named(heldin, store):
+def test_unfinished_runs_are_left_out_and_named(heldin, store):
     [clean] = Store(store).records(lambda spec: spec.label_noise == 0.0)
     [other] = Store(store).records(lambda spec: spec.seed == 1)
     (store / "runs" / other.id / "done.json").unlink()
     answer = heldin("table", "--json")
     assert answer.code == 0
-    assert f"Not done, so left out: {other.id} of " in answer.err
+    assert f"Left out because they are not done: {other.id} of " in answer.err
     assert clean.id not in answer.err
 
 
@@ -96,19 +96,19 @@ def test_runs_that_are_not_done_are_left_out_and_named(heldin, store):
         (("--out", "no/such/folder.md"), "no/such/folder.md cannot be written: No such file or directory."),
     ],
 )
-def test_what_cannot_be_is_refused(refused, store, flags, words):
+def test_wrong_options_raise(refused, store, flags, words):
     assert words in refused("table", *flags)
 
 
 @pytest.mark.parametrize("width", [100, 250])
-def test_a_terminal_gets_a_laid_out_table_with_nothing_cut_off(heldin, store, monkeypatch, width):
+def test_a_table_is_fitted_to_the_terminal(heldin, store, monkeypatch, width):
     monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     answer = heldin("table", "--label-noise", 0.5, "--signal", "gradient_disparity", "--patience", 50)
     lines = re.sub(r"\x1b\[[0-9;]*m", "", answer.out).splitlines()
     assert not {"|", "…"} & {*answer.out}
     assert max(map(len, lines)) <= width
-    assert lines[-1] == "(1) t1(50) never fired: there the last epoch counts"
+    assert lines[-1] == "(a) t1(50) never fired, so the last epoch is used"
     names = "".join(line[:40] for line in lines)
     assert "gradi" in names
-    assert width == 100 or "gradient_disparity, t1(50) (1)" in names
+    assert width == 100 or "gradient_disparity, t1(50) (a)" in names

@@ -1,4 +1,4 @@
-"""Curves as plain numbers."""
+"""The curves of the report page as JSON."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import math
 
 import pytest
 
-from heldin.lab.charts import MOST_POINTS, chart_of
-from heldin.lab.conclusion import answered
-from heldin.lab.selection import groups
+from heldin.lab.charts import MAX_POINTS, chart_of
+from heldin.lab.curves import groups
+from heldin.lab.select import compare
 from heldin.lab.spec import RunSpec
 from heldin.lab.store import RunRecord
 
@@ -36,7 +36,7 @@ def run(loss, *, val=None, signals=None, auc=None, error=None, **changes):
 
 def chart(*records, signal=None):
     (group,) = groups(records)
-    drawn = chart_of(group, answered(group), signal)
+    drawn = chart_of(group, compare(group), signal)
     json.dumps(drawn, allow_nan=False)
     return drawn
 
@@ -88,38 +88,38 @@ def test_stops_are_those_of_the_mean_curve_and_of_each_run():
         ("t1", 6, [5, 5]),
         ("t2", 6, [5, 5]),
     ]
-    assert "epoch 6 on the mean curve; run by run 5, 5, never in 1." in first["told"]
+    assert "epoch 6 on the mean curve; in the single runs 5, 5, never in 1." in first["summary"]
     assert drawn["signals"][1]["stops"][0]["epoch"] is None  # cosine falls when a network memorises
     assert drawn["signals"][1]["stops"][0]["name"] == "t1, the 5th fall"
 
 
-def test_the_correlation_with_the_test_loss_is_told():
+def test_the_summary_includes_the_correlation_with_the_test_loss():
     drawn = chart(run(RISING, signals={"sign": [2 * value for value in RISING]}), signal="sign")
-    assert drawn["signals"][0]["told"].endswith("Its correlation with the test loss: +1.00.")
+    assert drawn["signals"][0]["summary"].endswith("Its correlation with the test loss: +1.00.")
 
 
-def test_what_is_not_finite_is_a_gap():
+def test_values_that_are_not_finite_are_gaps():
     drawn = chart(run([math.nan, math.inf, 1.0], signals={"sign": [None, math.nan, 0.5]}), signal="sign")
     assert named(drawn, "loss")["curves"][0]["mean"] == [None, None, 1.0]
     assert drawn["signals"][0]["curves"][0]["mean"] == [None, None, 0.5]
 
 
 @pytest.mark.parametrize(("values", "scale"), [([1.0, 30.0], "log"), ([1.0, 3.0], "linear"), ([-1.0, 30.0], "linear")])
-def test_a_signal_over_decades_is_drawn_on_a_logarithmic_scale(values, scale):
+def test_a_signal_over_decades_has_a_logarithmic_scale(values, scale):
     assert chart(run([1.0, 1.0], signals={"noise_scale": values}), signal="noise_scale")["signals"][0]["scale"] == scale
 
 
 def test_numbers_are_rounded_and_long_curves_thinned():
-    num = 3 * MOST_POINTS - 5
+    num = 3 * MAX_POINTS - 5
     drawn = chart(run([1.0 + epoch / 7 for epoch in range(num)]))
     assert drawn["stride"] == 3
     means = named(drawn, "loss")["curves"][0]["mean"]
-    assert len(means) <= MOST_POINTS
+    assert len(means) <= MAX_POINTS
     assert means[1] == 1.429  # epoch 3
     assert drawn["last"] == num - 1
 
 
-def test_nothing_finished_is_nothing_to_draw():
+def test_without_finished_runs_there_is_no_chart():
     record = run([1.0])
     (group,) = groups([RunRecord(record.spec, record.epochs, False)])
     assert chart_of(group, [], None) is None

@@ -1,4 +1,4 @@
-"""One sentence that the numbers support, whatever they are."""
+"""The sentence that states what each method lost."""
 
 from __future__ import annotations
 
@@ -7,17 +7,10 @@ import math
 import pytest
 
 from heldin.errors import ArgumentError
-from heldin.lab.conclusion import (
-    answered,
-    best_epochs,
-    conclude,
-    deciding_signal,
-    find,
-    hardly_learnt,
-    judge,
-    measured_signals,
-)
-from heldin.lab.selection import Kind, Protocol, Way, groups
+from heldin.lab.conclusion import best_epochs, conclude, error_gap, find_outcome, hardly_learned, main_signal
+from heldin.lab.curves import groups
+from heldin.lab.methods import Kind, StoppingMethod, measured_signals
+from heldin.lab.select import Protocol, compare
 from heldin.lab.spec import RunSpec
 from heldin.lab.store import RunRecord
 from heldin.rules import NthRise
@@ -74,8 +67,8 @@ def group_of(*records):
         ),
         pytest.param(
             [disparity(OVERFITS, FALLING)],
-            "Against the best epoch (20.0 % test error), the 5th rise of gradient disparity, which never came, lost "
-            "50.0 points of test error and no early stopping lost 50.0 (a single seed).",
+            "Against the best epoch (20.0 % test error), the 5th rise of gradient disparity, which never occurred, "
+            "lost 50.0 points of test error and no early stopping lost 50.0 (a single seed).",
             id="the rule never fires",
         ),
         pytest.param(
@@ -130,12 +123,12 @@ def group_of(*records):
         ),
         pytest.param(
             [disparity([math.nan] * 8)],
-            "No seed has all the runs that a comparison needs, or none has a test error: there is nothing to say.",
+            "There is nothing to compare: no seed has all the runs that are needed, or none has a test error.",
             id="nothing but NaN",
         ),
         pytest.param(
             [disparity(OVERFITS, done=False)],
-            "No run has reached its horizon yet: there is nothing to say.",
+            "There is nothing to compare: no run has reached its horizon yet.",
             id="unfinished",
         ),
     ],
@@ -144,36 +137,38 @@ def test_the_sentence_says_what_the_records_show(records, sentence):
     assert conclude(group_of(*records)) == sentence
 
 
-def test_another_signal_can_be_asked_for():
+def test_another_signal_can_be_chosen():
     group = group_of(run(OVERFITS, signals={"gradient_disparity": RISING, "sign": FALLING}))
     assert "the 5th fall of sign lost 20.0 points" in conclude(group, signal="sign")
 
 
-def test_an_unknown_signal_is_refused_with_the_near_match():
+def test_an_unknown_signal_raises_with_the_nearest_name():
     with pytest.raises(ArgumentError, match="did not measure 'gradient_disparit'.*Did you mean 'gradient_disparity'"):
         conclude(group_of(disparity(OVERFITS)), signal="gradient_disparit")
 
 
 def test_what_was_lost_is_paired_by_seed():
     group = group_of(disparity(OVERFITS), disparity(LEARNS, seed=1), *folds([0.3] * 8))
-    outcomes = answered(group)
-    verdict = judge(find(outcomes, Way(Kind.KFOLD, rule=NthRise(), folds=2)), best_epochs(outcomes))
+    outcomes = compare(group)
+    verdict = error_gap(
+        find_outcome(outcomes, StoppingMethod(Kind.KFOLD, rule=NthRise(), folds=2)), best_epochs(outcomes)
+    )
     assert verdict.seeds == (0,)
     assert verdict.lost == pytest.approx(0.3 - 0.2)
 
 
-def test_a_signal_that_has_no_value_yet_is_left_out():
+def test_a_signal_without_values_is_left_out():
     group = group_of(run([0.5], signals={"label_wave": [None], "sign": [0.1]}))
     assert measured_signals(group) == ("sign",)
-    assert deciding_signal(group) == "sign"
-    assert {outcome.way.signal for outcome in answered(group)} == {None, "sign"}
+    assert main_signal(group) == "sign"
+    assert {outcome.method.signal for outcome in compare(group)} == {None, "sign"}
 
 
-def test_both_protocols_are_found():
-    outcomes = answered(group_of(disparity(OVERFITS)))
-    way = Way(Kind.SIGNAL, "gradient_disparity", NthRise())
-    assert {find(outcomes, way, protocol).protocol for protocol in Protocol} == {*Protocol}
-    assert find(outcomes, Way(Kind.SIGNAL, "cosine", NthRise())) is None
+def test_outcomes_are_found_by_method_and_protocol():
+    outcomes = compare(group_of(disparity(OVERFITS)))
+    method = StoppingMethod(Kind.SIGNAL, "gradient_disparity", NthRise())
+    assert {find_outcome(outcomes, method, protocol).protocol for protocol in Protocol} == {*Protocol}
+    assert find_outcome(outcomes, StoppingMethod(Kind.SIGNAL, "cosine", NthRise())) is None
 
 
 @pytest.mark.parametrize(
@@ -184,11 +179,11 @@ def test_both_protocols_are_found():
         ([0.9, 0.85, 0.84], [0.9, 0.3, 0.2], False),  # most labels are wrong, and it learns
     ],
 )
-def test_a_network_that_has_hardly_learnt_is_said(train, test, hardly):
+def test_a_network_that_has_hardly_learned_is_reported(train, test, hardly):
     record = disparity([*test, *[test[-1]] * 5])
     errors = [*train, *[train[-1]] * 5]
     lines = tuple({**line, "train_error": error} for line, error in zip(record.epochs, errors, strict=True))
     group = group_of(RunRecord(record.spec, lines, True))
-    said = hardly_learnt(group)
-    assert (said is not None) == hardly
+    warning = hardly_learned(group)
+    assert (warning is not None) == hardly
     assert ("88.0 %" in conclude(group)) == hardly

@@ -1,4 +1,4 @@
-"""What each way of stopping costs, against the paper's formulas."""
+"""What each stopping method costs, compared with the paper's formulas."""
 
 from __future__ import annotations
 
@@ -11,22 +11,23 @@ from heldin.lab.costs import (
     PAPER_UNITS,
     Cost,
     UnitSeconds,
-    cost,
     epoch_cost,
     num_batches,
     num_probes,
     probe_cost,
+    total_cost,
     unit_seconds,
 )
-from heldin.lab.grouping import groups
-from heldin.lab.selection import Kind, Protocol, Way, select
+from heldin.lab.curves import groups
+from heldin.lab.methods import Kind, StoppingMethod
+from heldin.lab.select import Protocol, select
 from heldin.lab.spec import RunSpec
 from heldin.lab.store import RunRecord
 from heldin.rules import NthRise
 from heldin.signals.registry import REGISTRY
 
 T = UnitSeconds(2.0, 0.5, 0.25, 1.0)
-GD = Way(Kind.SIGNAL, "gradient_disparity", NthRise(1))
+GD = StoppingMethod(Kind.SIGNAL, "gradient_disparity", NthRise(1))
 
 
 def record(curve, **changes):
@@ -41,35 +42,35 @@ def record(curve, **changes):
 @given(st.integers(1, 500), st.integers(2, 20), st.integers(2, 9))
 def test_the_papers_formulas(batches, folds, probes):
     t1, t2, t3, t4 = T.batch_gradient, T.distance, T.optimizer_step, T.batch_evaluation
-    disparity = epoch_cost(GD, batches, probes=probes).seconds(T)
+    disparity = T.seconds(epoch_cost(GD, batches, probes=probes))
     assert disparity == pytest.approx(batches * (t1 + t3) + probes * (t1 + (probes - 1) / 2 * t2))
-    kfold = epoch_cost(Way(Kind.KFOLD, rule=NthRise(1), folds=folds), batches).times(folds).seconds(T)
+    kfold = T.seconds(epoch_cost(StoppingMethod(Kind.KFOLD, rule=NthRise(1), folds=folds), batches).times(folds))
     assert kfold == pytest.approx(folds * ((folds - 1) / folds * batches * (t1 + t3) + batches / folds * t4))
 
 
 def test_the_papers_approximations():
     batches, folds = 100, 10
-    assert epoch_cost(GD, batches).seconds(PAPER_UNITS) == pytest.approx(batches + 5, rel=0.03)
-    kfold = epoch_cost(Way(Kind.KFOLD, rule=NthRise(1), folds=folds), batches).times(folds)
+    assert PAPER_UNITS.seconds(epoch_cost(GD, batches)) == pytest.approx(batches + 5, rel=0.03)
+    kfold = epoch_cost(StoppingMethod(Kind.KFOLD, rule=NthRise(1), folds=folds), batches).times(folds)
     assert kfold.batch_gradients == pytest.approx((folds - 1) * batches)
-    assert kfold.seconds(PAPER_UNITS) == pytest.approx((folds - 1) * batches, rel=0.05)
+    assert PAPER_UNITS.seconds(kfold) == pytest.approx((folds - 1) * batches, rel=0.05)
 
 
 @pytest.mark.parametrize("protocol", Protocol)
-def test_a_way_costs_what_is_trained_up_to_its_stop(protocol):
+def test_a_method_costs_its_training_up_to_the_stop(protocol):
     full = [record([3.0, 2.0, 3.0, 4.0], seed=seed) for seed in (0, 1)]
     folds = [record([3.0, 4.0, 5.0, 6.0], seed=seed, fold=i, folds=2) for i in (0, 1) for seed in (0, 1)]
     (group,) = groups([*full, *folds])
 
-    def spent(way):
-        return cost(select(group, way, protocol), 10)
+    def spent(method):
+        return total_cost(select(group, method, protocol), group.setting)
 
     assert spent(GD).batch_gradients == 3 * (10 + 5)
-    assert spent(Way(Kind.NEVER)) == Cost(40, 0, 40, 0)
-    assert spent(Way(Kind.KFOLD, rule=NthRise(1), folds=2)) == Cost(2 * 2 * 5, 0, 20, 2 * 2 * 5)
-    assert spent(Way(Kind.KPLUS, rule=NthRise(1), folds=2)) == Cost(20 + 20, 0, 40, 20)
-    assert spent(Way(Kind.HOLDOUT, rule=NthRise(1), folds=2)) == Cost(10, 0, 10, 10)
-    assert spent(Way(Kind.ORACLE_LOSS)) is None
+    assert spent(StoppingMethod(Kind.NEVER)) == Cost(40, 0, 40, 0)
+    assert spent(StoppingMethod(Kind.KFOLD, rule=NthRise(1), folds=2)) == Cost(2 * 2 * 5, 0, 20, 2 * 2 * 5)
+    assert spent(StoppingMethod(Kind.KPLUS, rule=NthRise(1), folds=2)) == Cost(20 + 20, 0, 40, 20)
+    assert spent(StoppingMethod(Kind.HOLDOUT, rule=NthRise(1), folds=2)) == Cost(10, 0, 10, 10)
+    assert spent(StoppingMethod(Kind.ORACLE_LOSS)) is None
 
 
 @pytest.mark.parametrize(
@@ -85,17 +86,17 @@ def test_a_way_costs_what_is_trained_up_to_its_stop(protocol):
         ("optimization_variance", Cost(5, 0, 5, 5 * 1000 / 100)),
     ],
 )
-def test_one_reading_of_a_signal(signal, expected):
+def test_cost_of_one_reading(signal, expected):
     assert probe_cost(signal, batch_size=100) == expected
 
 
 @pytest.mark.parametrize("name", sorted(REGISTRY))
-def test_every_signal_has_a_cost_that_fits_its_card(name):
+def test_the_cost_of_every_signal_agrees_with_its_documentation(name):
     found = probe_cost(name)
     assert (found.batch_gradients > 0) == ("backward" in REGISTRY[name].cost)
 
 
-def test_unit_seconds_are_medians_of_what_was_timed():
+def test_unit_seconds_are_medians():
     lines = [
         {"begun": {"cpus": 2}, "at_epoch": 0},
         *(
@@ -111,7 +112,7 @@ def test_unit_seconds_are_medians_of_what_was_timed():
     assert unit_seconds(lines[:1]) is None
 
 
-def test_batches_follow_from_the_spec_or_are_told():
+def test_the_number_of_batches_follows_from_the_spec_or_is_given():
     assert num_batches(RunSpec(num_samples=300)) == 3
     assert num_batches(RunSpec(), num_samples=5000) == 40
     with pytest.raises(ArgumentError, match="num_samples"):

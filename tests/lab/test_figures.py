@@ -8,9 +8,10 @@ import matplotlib
 import pytest
 
 from heldin.errors import ArgumentError
+from heldin.lab.curves import groups
 from heldin.lab.figures import ComparisonDisplay, CurvesDisplay, ScatterDisplay
-from heldin.lab.grouping import groups
-from heldin.lab.selection import Kind, Way, compare
+from heldin.lab.methods import Kind, StoppingMethod
+from heldin.lab.select import compare
 from heldin.lab.spec import RunSpec
 from heldin.lab.store import RunRecord
 from heldin.rules import NthRise
@@ -44,7 +45,7 @@ def bars(ax):
     return {line.get_color(): line.get_xdata()[0] for line in ax.lines if line.get_linewidth() == 5}
 
 
-def test_curves_are_means_over_the_runs_that_go_on():
+def test_curves_are_means_over_the_runs_that_still_train():
     frame = CurvesDisplay(RUNS, "gradient_disparity", patience=2).frame()
     assert frame["epoch"].tolist() == [0, 1, 2, 3, 4]
     assert frame["test_loss"].tolist() == [4.0, 3.0, 4.0, 4.0, 5.0]
@@ -54,7 +55,7 @@ def test_curves_are_means_over_the_runs_that_go_on():
     assert math.isnan(frame["test_loss std"][4])
 
 
-def test_a_gray_bar_stands_at_t1_and_a_magenta_one_at_t2():
+def test_a_gray_bar_marks_t1_and_a_magenta_bar_marks_t2():
     display = CurvesDisplay(RUNS, "gradient_disparity", patience=2)
     assert display.bars == {"t1": 3, "t2": 4}
     ax = display.plot()
@@ -63,36 +64,38 @@ def test_a_gray_bar_stands_at_t1_and_a_magenta_one_at_t2():
     assert labels == ["test loss", "t1(2)", "t2(2)", "gradient disparity"]
 
 
-def test_no_stop_no_bar():
+def test_there_is_no_bar_without_a_stop():
     assert bars(CurvesDisplay(RUNS, "gradient_disparity", patience=5).plot()) == {}
 
 
-def test_bars_know_the_direction_and_the_first_epoch():
+def test_bars_use_the_direction_and_skip_missing_epochs():
     falling = record([1.0] * 5, [None, 3.0, 4.0, 3.0, 2.0], signal="gwa")
     assert CurvesDisplay([falling], "gwa", patience=1).bars == {"t1": 3, "t2": 3}
     folds = [record([3.0, 2.0, 4.0], [1.0] * 3, fold=i, folds=2) for i in (0, 1)]
     assert CurvesDisplay(folds, "val_loss", ("test_loss", "test_error"), patience=1).bars == {"t1": 2, "t2": 2}
 
 
-def test_curves_are_drawn_on_the_axes_given_each_on_its_scale():
+def test_curves_are_drawn_on_the_given_axes():
     figure, ax = plt.subplots()
     assert CurvesDisplay(RUNS, "gradient_disparity", ("test_loss", "test_error")).plot(ax) is ax
     assert [axis.get_ylabel() for axis in figure.axes] == ["test loss, test error", "gradient disparity"]
     figure.canvas.draw()
 
 
-def test_a_curve_over_decades_is_drawn_on_a_logarithmic_scale():
+def test_a_curve_over_decades_has_a_logarithmic_scale():
     steep = [record([1.0, 1.0, 1.0], [300.0, 3.0, 4.0])]
     ax = CurvesDisplay(steep, "gradient_disparity").plot()
     assert [axis.get_yscale() for axis in ax.figure.axes] == ["linear", "log"]
     ax.figure.canvas.draw()
 
 
-def test_ways_are_compared_as_bars():
-    outcomes = compare(GROUP, [Way(Kind.ORACLE_LOSS), Way(Kind.SIGNAL, "gradient_disparity", NthRise(2))])
+def test_comparison_bars():
+    outcomes = compare(
+        GROUP, [StoppingMethod(Kind.ORACLE_LOSS), StoppingMethod(Kind.SIGNAL, "gradient_disparity", NthRise(2))]
+    )
     display = ComparisonDisplay(outcomes, "test_loss", "per_run")
     frame = display.frame()
-    assert frame["way"].tolist() == ["best epoch by test loss", "gradient_disparity, t1(2)"]
+    assert frame["method"].tolist() == ["best epoch by test loss", "gradient_disparity, t1(2)"]
     assert frame["test_loss"].tolist() == [3.0, 4.5]
     ax = display.plot()
     assert [patch.get_width() for patch in ax.patches] == [3.0, 4.5]
@@ -100,12 +103,12 @@ def test_ways_are_compared_as_bars():
     ax.figure.canvas.draw()
 
 
-def test_without_that_metric_there_is_nothing_to_compare():
+def test_comparing_a_missing_metric_raises():
     with pytest.raises(ArgumentError, match="None of the 2 outcomes has 'test_auc' under mean_curve"):
-        ComparisonDisplay(compare(GROUP, [Way(Kind.NEVER)]), "test_auc").frame()
+        ComparisonDisplay(compare(GROUP, [StoppingMethod(Kind.NEVER)]), "test_auc").frame()
 
 
-def test_scatter_of_a_signal_against_test_loss_with_rho():
+def test_scatter_with_correlation():
     noisy = record([4.0, 8.0], [math.nan, 9.0], label_noise=0.5)
     display = ScatterDisplay(groups([*RUNS, noisy]), "gradient_disparity")
     frame = display.frame()
@@ -118,7 +121,7 @@ def test_scatter_of_a_signal_against_test_loss_with_rho():
     ax.figure.canvas.draw()
 
 
-def test_a_signal_nobody_recorded_is_refused():
+def test_a_signal_that_was_not_recorded_raises():
     with pytest.raises(ArgumentError, match="Did you mean 'gradient_disparity'"):
         CurvesDisplay(RUNS, "gradient_disparty").plot()
     with pytest.raises(ArgumentError, match="Did you mean 'test_loss'"):

@@ -1,20 +1,27 @@
-"""The report page: what stands on it, and that a browser shows it."""
+"""The report page: its content, and how a browser shows it."""
 
 from __future__ import annotations
 
+import html
 import json
+import math
 import re
 import shutil
 import subprocess
 from html.parser import HTMLParser
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from heldin.errors import ArgumentError, StoreError
-from heldin.lab.report import write_report
+from heldin.lab.curves import groups
+from heldin.lab.report import comparison_html, cost_html, embed_json, environment_html, html_page, write_report
 from heldin.lab.run import run as train
+from heldin.lab.select import compare
 from heldin.lab.spec import RunSpec
 from heldin.lab.store import RunRecord, Store
+from heldin.lab.tables import Markup, element
 
 NASTY = "</script><script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'> & {{plotly}}"
 SPEC = RunSpec(dataset="digits", num_samples=200, batch_size=50, epochs=8, signals=())
@@ -23,14 +30,15 @@ OVERFITS = [0.5, 0.4, 0.2, 0.3, 0.3, 0.4, 0.6, 0.7]
 UNITS = {"batch_gradient": 1.0, "distance": 0.1, "optimizer_step": 0.0, "batch_evaluation": 0.0}
 
 
-def run(error=OVERFITS, *, val=None, done=True, signals=("gradient_disparity",), **changes):
+def run(error=OVERFITS, *, val=None, loss=None, also=None, done=True, signals=("gradient_disparity",), **changes):
     lines = [
         {
             "epoch": epoch,
             "train_loss": value,
-            "test_loss": 2 * value,
+            "test_loss": 2 * value if loss is None else loss[epoch],
             "test_error": value,
             **({"val_loss": val[epoch]} if val else {}),
+            **(also or {}),
             "signals": dict.fromkeys(signals, RISING[epoch]),
         }
         for epoch, value in enumerate(error)
@@ -39,7 +47,7 @@ def run(error=OVERFITS, *, val=None, done=True, signals=("gradient_disparity",),
 
 
 class Page(HTMLParser):
-    """What a browser would find: the elements, the texts outside of scripts, the rows of the tables."""
+    """The elements of a page, the texts outside of scripts, and the rows of its tables."""
 
     def __init__(self, text):
         super().__init__()
@@ -86,7 +94,7 @@ def report(tmp_path):
     return made
 
 
-def test_the_comparison_shows_both_protocols_and_what_was_lost(report):
+def test_the_comparison_shows_both_protocols_and_the_lost_points(report):
     page = report(run(), run([e + 0.1 for e in OVERFITS], seed=1))
     row = page.row("gradient disparity, t1(5)")
     assert row[1:] == ["20.0", "5.0 ± 0.0", "45.0 ± 7.1", "0.900 ± 0.141", "5", "45.0 ± 7.1", "0.900 ± 0.141"]
@@ -95,7 +103,7 @@ def test_the_comparison_shows_both_protocols_and_what_was_lost(report):
     assert "the 5th rise of gradient disparity lost 20.0 points of test error" in page.text
 
 
-def test_runs_that_differ_in_seed_and_fold_stand_together(report):
+def test_runs_are_grouped_by_setting(report):
     folds = [run(val=RISING, fold=fold, folds=2) for fold in (0, 1)]
     page = report(run(), run(seed=1), *folds, run(learning_rate=0.5), title="All of them")
     assert page.tags.count("section") == 2 + 1  # two settings, and how to read the page
@@ -106,13 +114,13 @@ def test_runs_that_differ_in_seed_and_fold_stand_together(report):
     assert page.row("2-fold, t1(5)")
 
 
-def test_the_curves_and_their_stops_are_in_the_page(report):
+def test_the_page_contains_the_curves_and_stops(report):
     (chart,) = json.loads(report(run()).data)
     assert chart["metrics"][0]["curves"][0]["mean"] == [50.0, 40.0, 20.0, 30.0, 30.0, 40.0, 60.0, 70.0]
     assert [(stop["rule"], stop["epoch"]) for stop in chart["signals"][0]["stops"]] == [("t1", 5), ("t2", 5)]
 
 
-def test_nothing_is_fetched_and_plotly_is_there_once(tmp_path):
+def test_the_page_loads_nothing_and_contains_plotly_once(tmp_path):
     text = write_report([run()], tmp_path / "report.html").read_text()
     ours = re.sub(r"<script>/\*\*\s*\* plotly.*?</script>", "", text, flags=re.DOTALL)
     assert len(ours) < 60_000
@@ -122,7 +130,7 @@ def test_nothing_is_fetched_and_plotly_is_there_once(tmp_path):
     assert "default-src 'none'" in ours
 
 
-def test_every_string_from_data_is_escaped(report):
+def test_all_texts_are_escaped(report):
     page = report(
         run(dataset=NASTY), run(dataset=NASTY, seed=1, done=False), title=NASTY, environment={NASTY: NASTY, "time": 0.0}
     )
@@ -131,7 +139,7 @@ def test_every_string_from_data_is_escaped(report):
     assert page.text.count(NASTY) >= 5  # in the title, the heading, the facts, and the environment
 
 
-def test_the_cost_is_counted_and_timed_where_there_are_timings(report):
+def test_the_cost_is_in_seconds_if_there_are_timings(report):
     record = run()
     counted = report(record).row("gradient disparity, t1(5)", "6.0")
     assert counted[2:] == ["48"]  # 6 epochs of 4 batches, and 4 probes after each: there are no 5
@@ -140,15 +148,15 @@ def test_the_cost_is_counted_and_timed_where_there_are_timings(report):
     assert timed[2:] == ["48", "51.6"]  # 6 times the 6 distances between the probes, a tenth of a second each
 
 
-def test_the_cost_is_given_in_epochs_where_the_size_of_the_data_is_unknown(report):
+def test_the_cost_is_in_epochs_if_the_size_of_the_data_is_unknown(report):
     record = run(num_samples=None)
     page = report(record)
     assert page.row("no early stopping", "8.0") == ["no early stopping", "8.0"]
-    assert "How many samples digits has is not in the records" in page.text
+    assert "The records do not contain the number of samples of digits" in page.text
     assert report(record, num_samples={"digits": 1000}).row("no early stopping", "8.0")[2] == "160"
 
 
-def test_the_environment_is_that_of_the_timings(report):
+def test_the_environment_comes_from_the_timings(report):
     records = [run(), run(seed=1)]
     begun = [{"torch": "2.0", "cpus": 2, "time": 86400.0}, {"torch": "2.1", "cpus": 2, "time": 0.0}]
     timings = {r.id: [{"begun": b, "at_epoch": 0}] * 2 for r, b in zip(records, begun, strict=True)}
@@ -158,20 +166,20 @@ def test_the_environment_is_that_of_the_timings(report):
     assert "The environment" not in report(*records).text
 
 
-def test_unfinished_runs_are_named_and_left_out(report):
+def test_unfinished_runs_are_listed_and_left_out(report):
     unfinished = run(done=False, seed=1)
     assert unfinished.id in report(run(), unfinished).text
     page = report(unfinished)
-    assert "No run has reached its horizon yet" in page.text
+    assert "no run has reached its horizon yet" in page.text
     assert json.loads(page.data) == []
 
 
-def test_rules_that_never_fired_are_noted(report):
+def test_rules_that_never_fired_have_a_note(report):
     page = report(run(signals=("cosine",)))  # it rises, and a cosine falls when a network memorises
-    assert "each run by its own curve: t1(5) never fired: there the last epoch counts" in page.text
+    assert "each run by its own curve: t1(5) never fired, so the last epoch is used" in page.text
 
 
-def test_another_signal_can_come_first(report):
+def test_another_signal_can_be_shown_first(report):
     both = run(signals=("gradient_disparity", "noise_scale"))
     (chart,) = json.loads(report(both, signal="noise_scale").data)
     assert [signal["title"] for signal in chart["signals"]] == ["noise scale", "gradient disparity"]
@@ -179,12 +187,12 @@ def test_another_signal_can_come_first(report):
         report(both, signal="noise_scal")
 
 
-def test_no_records_are_refused(report):
+def test_a_report_without_records_raises(report):
     with pytest.raises(ArgumentError, match="at least one record"):
         report()
 
 
-def test_a_place_that_cannot_be_written_is_said_and_nothing_is_left(tmp_path):
+def test_a_path_that_cannot_be_written_raises_and_leaves_no_file(tmp_path):
     (tmp_path / "file").write_text("old")
     with pytest.raises(StoreError, match="cannot be written to .*file/report.html"):
         write_report([run()], tmp_path / "file" / "report.html")
@@ -192,6 +200,162 @@ def test_a_place_that_cannot_be_written_is_said_and_nothing_is_left(tmp_path):
     with pytest.raises(StoreError, match="cannot be written"):
         write_report([run()], tmp_path / "folder")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
+
+
+@settings(max_examples=40)
+@given(
+    st.recursive(
+        st.text() | st.integers() | st.none(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
+    )
+)
+def test_embedded_json_round_trips_and_cannot_close_its_element(value):
+    text = embed_json([value, NASTY])
+    assert json.loads(text) == [value, NASTY]
+    assert text.isascii()
+    assert not {"<", ">", "&"} & {*text}
+
+
+def test_inserted_texts_are_not_searched_for_placeholders():
+    text = html_page("{{plotly}}", header=element("p", "{{charts}}"), main=Markup(""), charts=["{{main}}"])
+    assert "<title>{{plotly}}</title>" in text
+    assert "<p>{{charts}}</p>" in text
+    assert '["{{main}}"]' in text
+    assert text.count("plotly.js v") == 1
+
+
+FIRST = "gradient disparity, t1(5)"
+
+
+def folded(val, *, seeds=(0,)):
+    """Runs without each of two folds, whose validation loss is `val`."""
+    return [run(val=val, signals=(), seed=seed, fold=fold, folds=2) for seed in seeds for fold in (0, 1)]
+
+
+def outcomes(*records):
+    (group,) = groups(records)
+    return compare(group)
+
+
+def raw_rows(page):
+    return re.findall(r"<tr[^>]*>.*?</tr>", page, re.DOTALL)
+
+
+def rows(page):
+    """The texts of the cells, row by row."""
+    cells = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.DOTALL) for row in raw_rows(page)]
+    return [[html.unescape(re.sub(r"<[^>]+>", "", cell)) for cell in row] for row in cells]
+
+
+def cells_of(page, name):
+    (found,) = (row for row in rows(page) if row[0] == name)
+    return found[1:]
+
+
+def test_the_order_of_methods():
+    page = comparison_html(outcomes(run(), *folded(RISING)), "gradient_disparity")
+    each = ["gradient disparity", "2-fold", "2+-fold", "2-fold, each fold by itself", "1/2 held out"]
+    assert [row[0] for row in rows(page)[2:]] == [
+        "best epoch by test loss",
+        "best epoch by test accuracy",
+        *(f"{name}, t{number}(5)" for name in each for number in (1, 2)),
+        "no early stopping",
+    ]
+    assert [re.search(r'^<tr class="(\w+)"', row)[1] for row in raw_rows(page) if "<tr class" in row] == [
+        "over", "oracle", "oracle", "deciding",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("signals", "summary"),
+    [
+        (("gradient_disparity",), []),
+        (("gradient_disparity", "sign"), ["1 other signal"]),
+        (("sign", "gradient_disparity", "noise_scale"), ["2 other signals"]),
+    ],
+    ids=str,
+)
+def test_other_signals_are_collapsed(signals, summary):
+    page = comparison_html(outcomes(run(signals=signals)), "gradient_disparity")
+    assert re.findall("<summary>(.*?)</summary>", page) == summary
+    shown, _, hidden = page.partition("<details>")
+    assert FIRST in shown
+    assert ("sign, t1(5)" in shown, "sign, t1(5)" in hidden) == (False, "sign" in signals)
+
+
+def test_two_seeds_have_standard_deviations():
+    alone = comparison_html(outcomes(run()), "gradient_disparity")
+    assert cells_of(alone, FIRST) == ["20.0", "5", "40.0", "0.800", "5", "40.0", "0.800"]
+    other = run([error + 0.1 for error in OVERFITS], seed=1)
+    both = comparison_html(outcomes(run(), other), "gradient_disparity")
+    assert cells_of(both, FIRST) == [
+        "20.0",
+        "5.0 ± 0.0",
+        "45.0 ± 7.1",
+        "0.900 ± 0.141",
+        "5",
+        "45.0 ± 7.1",
+        "0.900 ± 0.141",
+    ]
+
+
+def test_bars_are_relative_to_the_largest_loss():
+    def bars(error):
+        page = comparison_html(outcomes(run(error)), "gradient_disparity")
+        widths = [re.findall(r'style="width:(\d+)%"', row) for row in raw_rows(page)]
+        return {name[0]: width[0] for name, width in zip(rows(page), widths, strict=True) if width}
+
+    found = bars(OVERFITS)
+    assert (found[FIRST], found["no early stopping"], found["best epoch by test accuracy"]) == ("40", "100", "0")
+    assert {*bars([0.5] * 8).values()} == {"0"}
+
+
+def test_unknown_values_are_dashes_and_further_metrics_have_columns():
+    lost = comparison_html(outcomes(run(loss=[1.0] * 5 + [math.nan] * 3)), "gradient_disparity")
+    assert cells_of(lost, FIRST)[:4] == ["20.0", "5", "40.0", "-"]
+    more = comparison_html(outcomes(run(also={"test_top5": 0.125, "test_auc": 0.75})), "gradient_disparity")
+    assert cells_of(more, FIRST)[1:6] == ["5", "40.0", "0.800", "12.5", "0.750"]
+    assert re.findall(r'colspan="(\d+)"', more) == ["1", "6", "3"]
+
+
+def test_notes_are_numbered_and_listed_once():
+    falling = RISING[::-1]
+    page = comparison_html(outcomes(run(signals=("cosine",)), *folded(falling)), "cosine")  # bad is a cosine that falls
+    names = [row[0] for row in rows(page)]
+    assert {"cosine, t1(5) 1 2", "2-fold, t1(5) 1 2", "cosine, t2(5) 3 4", "no early stopping"} <= {*names}
+    assert re.findall("<li>(.*?)</li>", page) == [
+        f"{seen}: {rule}(5) never fired, so the last epoch is used"
+        for rule in ("t1", "t2")
+        for seen in ("each run by its own curve", "the mean curve")
+    ]
+
+
+def test_the_cost_of_one_seed_includes_folds_and_retraining():
+    records = [run(), run(seed=1), *folded(RISING, seeds=(0, 1))]
+    page = cost_html(SPEC, outcomes(*records), "gradient_disparity", [], None)
+    assert rows(page)[0] == ["method", "epochs trained", "batch gradients"]
+    assert cells_of(page, FIRST) == ["6.0", "48"]  # 6 epochs of 4 batches, and 4 probes after each
+    assert cells_of(page, "2-fold, t1(5)") == ["12.0", "24"]  # 2 models, 6 epochs each of 2 batches
+    assert cells_of(page, "2+-fold, t1(5)") == ["18.0", "48"]  # and 6 epochs of 4 batches
+    assert cells_of(page, "1/2 held out, t1(5)") == ["6.0", "12"]
+    assert cells_of(page, "no early stopping") == ["8.0", "32"]
+    assert "best epoch" not in page
+
+
+def test_each_environment_has_a_row():
+    day = 86400.0
+    begun = [
+        {"torch": "2.0", "time": 2 * day},
+        {"torch": "2.0", "time": 0.0},
+        {"torch": "2.1", "cpus": 2},
+        {"torch": "2.2", "time": day},
+    ]
+    assert rows(environment_html(begun)) == [
+        ["started", "torch", "cpus", "times"],
+        ["1970-01-01 to 1970-01-03", "2.0", "-", "2"],
+        ["-", "2.1", "2", "1"],
+        ["1970-01-02", "2.2", "-", "1"],
+    ]
+    assert environment_html([]) == ""
 
 
 LISTEN = """<script>
@@ -215,7 +379,7 @@ PLAY = """<script>
     return Array.from(plot.querySelectorAll(selector)).map(function (e) { return e.textContent; });
   }
   function click(name) {
-    var item = Array.from(plot.querySelectorAll(".legend .traces")).find(function (item) {
+    var item = Array.from(plot.querySelectorAll(".legend .traces")).find_outcome(function (item) {
       return item.textContent === name;
     }).querySelector(".legendtoggle");
     ["mousedown", "mouseup"].forEach(function (kind) { item.dispatchEvent(new MouseEvent(kind, { bubbles: true })); });
@@ -227,7 +391,7 @@ PLAY = """<script>
     .then(after(1000, function () {
       found.plots = document.querySelectorAll(".js-plotly-plot").length;
       found.drawn = drawn(); found.names = names(); found.legend = text(".legendtext"); found.bars = bars();
-      found.told = document.querySelector(".told").textContent;
+      found.summary = document.querySelector("p.summary").textContent;
       found.buttons = Array.from(plot.querySelectorAll(".modebar-btn")).map(function (b) { return b.dataset.title; });
       click("test error");
     }))
@@ -284,7 +448,7 @@ def browsed(tmp_path_factory):
     return json.loads(unescaped)
 
 
-def test_a_browser_has_nothing_to_complain_of(browsed):
+def test_a_browser_reports_no_problems(browsed):
     assert browsed["problems"] == []
     assert browsed["hacked"] == 0
     assert browsed["title"] == NASTY
@@ -295,7 +459,7 @@ def test_a_browser_draws_the_curves_and_the_stops(browsed):
     assert browsed["names"] == ["test error", "training error", "best epoch", "gradient disparity"]
     assert browsed["drawn"] >= 3
     assert set(browsed["names"]) <= set(browsed["legend"])
-    assert "t1, the 5th rise: epoch" in browsed["told"]
+    assert "t1, the 5th rise: epoch" in browsed["summary"]
     assert "t1, the 5th rise" in browsed["legend"]
     assert browsed["bars"] >= 1
 
@@ -306,10 +470,10 @@ def test_a_click_in_the_legend_hides_a_curve_and_a_bar(browsed):
     assert browsed["clickedBars"] < browsed["bars"]
 
 
-def test_what_was_chosen_is_drawn(browsed):
+def test_the_selected_signal_and_metric_are_drawn(browsed):
     assert browsed["switchedNames"] == ["training error", "best epoch", "sign"]  # and what was hidden stays hidden
     assert browsed["metricNames"] == ["test loss", "training loss", "best epoch", "sign"]
 
 
-def test_no_button_sends_the_chart_anywhere(browsed):
+def test_no_button_uploads_the_chart(browsed):
     assert browsed["buttons"] == ["Download plot as a PNG", "Zoom", "Pan", "Zoom in", "Zoom out", "Reset axes"]

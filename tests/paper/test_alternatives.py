@@ -2,7 +2,7 @@
 
 import pytest
 
-from heldin.lab.ways import Kind
+from heldin.lab.methods import Kind
 from paper import alternatives
 from paper.harness import PER_RUN, PROTOCOLS, Runs
 from paper.settings import KFOLD_SETTINGS, LIMITED_MNIST

@@ -2,7 +2,7 @@
 
 import pytest
 
-from heldin.lab.correlation import pearson
+from heldin.lab.compare import pearson
 from heldin.lab.curves import Estimate
 from heldin.lab.spec import RunSpec
 from paper.correlations import (

@@ -5,8 +5,7 @@ from collections import defaultdict
 
 import pytest
 
-from heldin.lab.curves import Estimate
-from heldin.lab.grouping import setting_of
+from heldin.lab.curves import Estimate, setting_of
 from paper.harness import MEAN_CURVE, Result, Runs
 from paper.harness.claims import Verdict, judge
 from paper.harness.items import run_order, select_items

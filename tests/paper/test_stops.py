@@ -3,8 +3,8 @@
 import pytest
 
 from heldin.lab.curves import Estimate, estimate
+from heldin.lab.methods import Kind, StoppingMethod
 from heldin.lab.spec import RunSpec
-from heldin.lab.ways import Kind, Way
 from heldin.rules import ConsecutiveRises, NthRise
 from paper.differences import best_difference, epoch_difference, metric_difference
 from paper.harness import MEAN_CURVE, PER_RUN, Runs
@@ -13,9 +13,11 @@ from paper.stops import metric_by_seed, rise_epochs, stop_epochs, stop_numbers
 SIGNALS = ("gradient_disparity", "gradient_variance")
 SPEC = RunSpec(dataset="digits", epochs=8, signals=SIGNALS)
 RISING, FALLING = [float(epoch) for epoch in range(8)], [-float(epoch) for epoch in range(8)]
-METHODS = {name: Way(Kind.SIGNAL, signal, NthRise(5)) for name, signal in zip(("a", "b"), SIGNALS, strict=True)}
+METHODS = {
+    name: StoppingMethod(Kind.SIGNAL, signal, NthRise(5)) for name, signal in zip(("a", "b"), SIGNALS, strict=True)
+}
 METHOD = METHODS["a"]
-TO_THE_END = {"the end": Way(Kind.NEVER), "a": METHOD}
+TO_THE_END = {"the end": StoppingMethod(Kind.NEVER), "a": METHOD}
 
 
 @pytest.fixture
@@ -61,7 +63,7 @@ def test_a_rule_that_never_fires_has_a_number_and_a_remark(make_group):
 
 @pytest.mark.parametrize("kind", [Kind.NEVER, Kind.ORACLE_LOSS])
 def test_a_method_without_a_rule_has_no_remark(make_group, kind):
-    found = stop_numbers(make_group((FALLING, FALLING)), {"x": Way(kind)}, ("loss",))
+    found = stop_numbers(make_group((FALLING, FALLING)), {"x": StoppingMethod(kind)}, ("loss",))
     assert found.numbers
     assert found.remarks == {}
 
@@ -107,7 +109,7 @@ def test_stopping_epochs_are_compared_if_both_methods_stop(make_group):
 
 
 def test_two_rules_that_never_fire_have_no_distance(make_group):
-    methods = {"t2": Way(Kind.SIGNAL, SIGNALS[0], ConsecutiveRises(5)), "t1": METHOD}
+    methods = {"t2": StoppingMethod(Kind.SIGNAL, SIGNALS[0], ConsecutiveRises(5)), "t1": METHOD}
     found = epoch_difference(make_group((FALLING, RISING)), "x", methods, verb="fired")
     assert found.numbers == {}
     assert found.remarks["x"] == dict.fromkeys((PER_RUN, MEAN_CURVE), "t2 never fired; t1 never fired")
@@ -116,7 +118,7 @@ def test_two_rules_that_never_fire_have_no_distance(make_group):
 def test_the_best_methods_are_compared_seed_by_seed(make_group):
     group = make_group((RISING, FALLING), (RISING, FALLING))
     methods = {
-        name: [Way(Kind.SIGNAL, signal, NthRise(p)) for p in (1, 3)]
+        name: [StoppingMethod(Kind.SIGNAL, signal, NthRise(p)) for p in (1, 3)]
         for name, signal in zip(("a", "b"), SIGNALS, strict=True)
     }
     found = best_difference(group, "x", methods, "accuracy").numbers["x"][PER_RUN]
@@ -126,7 +128,7 @@ def test_the_best_methods_are_compared_seed_by_seed(make_group):
 
 
 def test_methods_without_records_are_not_compared(make_group):
-    methods = {"a": METHOD, "k-fold": Way(Kind.KFOLD, rule=NthRise(5), folds=5)}
+    methods = {"a": METHOD, "k-fold": StoppingMethod(Kind.KFOLD, rule=NthRise(5), folds=5)}
     group = make_group((RISING, RISING))
     for found in (metric_difference(group, "x", methods, "loss"), epoch_difference(group, "x", methods)):
         assert (found.numbers, found.remarks) == ({}, {})

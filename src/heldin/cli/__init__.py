@@ -1,1 +1,1 @@
-"""The command `heldin`: one file a verb. What is computed lives in the lab; here it is only asked for and shown."""
+"""The command `heldin`: one file per verb. The lab computes; the command line reads options and prints results."""

@@ -1,9 +1,8 @@
-"""`heldin data`: which datasets there are, and getting them."""
+"""`heldin data`: list, download and check datasets."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,63 +11,57 @@ from heldin.cli.options import AsJson, DataFolder
 from heldin.cli.output import note, show, show_json, show_rows
 from heldin.errors import DataError
 
-app = typer.Typer(help="The datasets: list, fetch, check.", no_args_is_help=True)
+app = typer.Typer(help="List, download and check datasets.", no_args_is_help=True)
 
 Names = Annotated[list[str], typer.Argument(metavar="NAME", help="A name from `heldin data list`, or npz:FILE.")]
-MaybeNames = Annotated[
+OptionalNames = Annotated[
     list[str] | None,
-    typer.Argument(metavar="NAME", help="Names from the list; all that are here by default.", show_default=False),
+    typer.Argument(metavar="NAME", help="Names from the list; by default all that are present.", show_default=False),
 ]
 
 
 @app.command(name="list", epilog="Example:\n\nheldin data list")
 def list_(data: DataFolder = None, as_json: AsJson = False) -> None:
-    """List the datasets: what each is, and whether it is here."""
+    """List the datasets and whether they are present."""
     from heldin.lab.data import data_root, describe, names
 
-    found = [describe(name, data) for name in names()]
+    found = [asdict(describe(name, data)) for name in names()]
     if as_json:
-        show_json({"data": data_root(data), "datasets": [asdict(info) for info in found]})
+        show_json({"data": data_root(data), "datasets": found})
         return
-    show_rows([asdict(info) for info in found], ["name", "state", "size", "about"])
-    show(f"\nThe data folder is {data_root(data)}; --data or HELDIN_DATA names another.")
-    show("Missing ones: heldin data fetch NAME. Arrays of your own: npz:FILE, for FILE.npz in that folder.")
+    show_rows(found, ["name", "state", "size", "about"])
+    show(f"\nThe data folder is {data_root(data)}. Change it with --data or HELDIN_DATA.")
+    show("To download a missing dataset: heldin data fetch NAME. For your own arrays: npz:FILE, with FILE.npz there.")
 
 
 @app.command(epilog="Example:\n\nheldin data fetch mnist --data ~/data")
 def fetch(names: Names, data: DataFolder = None) -> None:
-    """Download datasets from their official place; what is here already is left alone."""
+    """Download datasets from their official source; datasets that are present are not changed."""
     from heldin.lab.data import describe
     from heldin.lab.data import fetch as download
 
-    for name in names:  # unknown ones are refused before anything is downloaded
-        describe(name, data)
-    for name in names:
-        here = describe(name, data).state
-        files: tuple[Path, ...] = download(name, data)
-        where = ", ".join(map(str, files)) or "nothing to fetch, it comes with an installed package"
-        show(f"{name}: {'already here, ' if here == 'present' else ''}{where}")
+    states = {name: describe(name, data).state for name in names}  # raises for unknown names before any download
+    for name, state in states.items():
+        where = ", ".join(map(str, download(name, data))) or "nothing to fetch, it comes with an installed package"
+        show(f"{name}: {'already present, ' if state == 'present' else ''}{where}")
 
 
 @app.command(epilog="Example:\n\nheldin data check mnist5k")
-def check(names: MaybeNames = None, data: DataFolder = None, as_json: AsJson = False) -> None:
-    """Read datasets whole, and compare checksums and shapes with what they should be."""
-    from heldin.lab.data import check as look
+def check(names: OptionalNames = None, data: DataFolder = None, as_json: AsJson = False) -> None:
+    """Read datasets completely, and verify their checksums and shapes."""
+    from heldin.lab.data import check as verify
     from heldin.lab.data import describe
     from heldin.lab.data import names as known
 
-    for name in names or ():
-        describe(name, data)
-    asked = names or [name for name in known() if describe(name, data).state != "missing"]
-    found = []
-    for name in asked:
-        result = look(name, data)
-        found.append(result)
+    states = {name: describe(name, data).state for name in names or known()}
+    results = []
+    for name in names or [name for name, state in states.items() if state != "missing"]:
+        results.append(verify(name, data))
         if not as_json:
-            show(f"{name}: {'; '.join([*result.problems, *result.notes])}")
+            show(f"{name}: {'; '.join([*results[-1].problems, *results[-1].notes])}")
     if as_json:
-        show_json([{**asdict(result), "ok": result.ok} for result in found])
-    wrong = [result.name for result in found if not result.ok]
+        show_json([{**asdict(result), "ok": result.ok} for result in results])
+    wrong = [result.name for result in results if not result.ok]
     if wrong:
-        raise DataError(f"{len(wrong)} of {len(found)} datasets cannot be used as they are: {', '.join(wrong)}.")
-    note("All is as it should be.")
+        raise DataError(f"{len(wrong)} of {len(results)} datasets cannot be used: {', '.join(wrong)}.")
+    note("No problems found.")

@@ -1,17 +1,23 @@
-"""The entrance: runs a verb and turns what it raises into a message and an exit code.
+"""The entry point: gathers the verbs, runs one, and turns errors into messages and exit codes.
 
-0 is fine; 2 is bad input, or anything heldin refuses, with the message on standard error; 130 is Ctrl-C. Anything else
-is a mistake of heldin's own and shows where.
+0 is success; 2 is wrong input or any other `HeldinError`, with the message on standard error; 130 is Ctrl-C. Any other
+exception is a bug in heldin and is shown with its traceback.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
+import heldin
 from heldin.errors import HeldinError
 
-REFUSED = 2
+if TYPE_CHECKING:
+    import typer
+
+ERROR = 2
+ABOUT = "Early stopping with nothing held out: run experiments, and compare stopping methods over their records."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -23,23 +29,55 @@ def main(arguments: Sequence[str] | None = None) -> int:
         2
     """
     try:
-        from heldin.cli.app import app
+        app = build_app()
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("heldin"):
             raise
-        return _refuse(f'The command line needs {error.name}. Install it: pip install "heldin[lab]".')
+        return _fail(f'The command line needs {error.name}. Install it: pip install "heldin[lab]".')
     try:
         app(args=None if arguments is None else list(arguments), prog_name="heldin")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 0
     except HeldinError as error:
-        return _refuse(str(error))
+        return _fail(str(error))
     return 0
 
 
-def _refuse(message: str) -> int:
+def build_app() -> typer.Typer:
+    """The command with all its verbs."""
+    import typer
+
+    from heldin.cli import data, demo, doctor, figure, replay, report, run, signals, status, table
+
+    app = typer.Typer(
+        epilog="New here? `heldin demo` takes a minute; `heldin doctor` lists what is missing.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    for verb in (demo, run, status, replay, table, figure, report, signals, doctor):
+        app.command(name=verb.__name__.rpartition(".")[2], epilog=verb.EXAMPLE)(verb.command)
+    app.add_typer(data.app, name="data")
+
+    def print_version(requested: bool) -> None:
+        if requested:
+            typer.echo(f"heldin {heldin.__version__}")
+            raise typer.Exit()
+
+    option = typer.Option("--version", help="Print the version and exit.", callback=print_version, is_eager=True)
+
+    def options(version: bool = False) -> None:
+        """Options that come before the verb."""
+
+    options.__annotations__["version"] = Annotated[bool, option]
+    app.callback(help=ABOUT)(options)
+    return app
+
+
+def _fail(message: str) -> int:
     sys.stderr.write(f"heldin: {message}\n")
-    return REFUSED
+    return ERROR
 
 
 if __name__ == "__main__":

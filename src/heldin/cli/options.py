@@ -1,35 +1,133 @@
-"""The flags that several verbs share."""
+"""The options that several verbs share, and one option per field of a spec, made from the spec itself."""
 
 from __future__ import annotations
 
+import functools
+import inspect
 import os
+from collections.abc import Callable, Iterable
+from dataclasses import fields
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
+
+from heldin.lab.registry import INITS, LOSSES, MODELS, OPTIMIZERS
+from heldin.lab.spec import RunSpec
 
 DEFAULT_STORE = Path("heldin-runs")
 NUM_CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
-StoreFolder = Annotated[Path, typer.Option("--store", metavar="DIR", help="The folder of the records.")]
+
+def optional(text: str, *names: str, panel: str | None = None, **more: Any) -> Any:
+    """An option whose default is not shown in the help."""
+    return typer.Option(*names, help=text, rich_help_panel=panel, show_default=False, **more)
+
+
+StoreFolder = Annotated[Path, typer.Option("--store", metavar="DIR", help="The folder with the records.")]
 DataFolder = Annotated[
-    Path | None,
-    typer.Option("--data", metavar="DIR", envvar="HELDIN_DATA", help="The folder of the datasets.", show_default=False),
+    Path | None, optional("The folder with the datasets.", "--data", metavar="DIR", envvar="HELDIN_DATA")
 ]
-Jobs = Annotated[int, typer.Option("--jobs", help="How many runs at a time, each on one thread.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for a program to read.")]
+Jobs = Annotated[int, typer.Option("--jobs", help="The number of runs at a time, each on one thread.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Do not show progress.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 RunIds = Annotated[
     list[str] | None,
-    typer.Option(
-        "--run",
-        metavar="ID",
-        help="Only the run whose id begins so; may be repeated.",
-        rich_help_panel="Which runs",
-        show_default=False,
-    ),
+    optional("Only runs whose id starts with this; can be repeated.", "--run", metavar="ID", panel="Which runs"),
 ]
-GroupSignals = Annotated[
-    list[str] | None,
-    typer.Option("--signal", help="A recorded signal; repeat it for more. All by default.", show_default=False),
+RecordedSignals = Annotated[
+    list[str] | None, optional("A recorded signal; can be repeated. All by default.", "--signal")
 ]
+
+FIELDS = tuple(field.name for field in fields(RunSpec))
+FILTERS = tuple(name for name in FIELDS if name not in ("fold", "folds", "signals"))
+"""The fields that select runs; all folds and signals of a setting belong together."""
+
+HELP = {
+    "dataset": "A name from `heldin data list`, or npz:NAME for NAME.npz in the data folder.",
+    "num_samples": "Train on a random subset of this size; all samples by default.",
+    "label_noise": "The fraction of samples whose label is drawn at random from all classes.",
+    "augment": "Random crops and horizontal flips.",
+    "model": f"One of {', '.join(MODELS)}.",
+    "scale": "The factor of all layer widths; 1 is the original network.",
+    "init": f"The initial weights: {', '.join(INITS)}.",
+    "optimizer": f"One of {', '.join(OPTIMIZERS)}; momentum is SGD with momentum 0.9.",
+    "learning_rate": "The learning rate of the optimizer.",
+    "weight_decay": "The weight decay of the optimizer.",
+    "loss": f"One of {', '.join(LOSSES)}.",
+    "batch_size": "The batch size of training and of the signals.",
+    "epochs": "The horizon: the number of epochs to train.",
+    "until_loss": "End the training early once the training loss is below this; never by default.",
+    "fold": "Train without this fold, from 0, of --folds, and validate on it.",
+    "folds": "Split the training data into this many folds; without --fold, make one run for each.",
+    "seed": "The seed of all random numbers.",
+    "signals": r"A signal to record, such as cosine or gradient_disparity\[rescale=none]; can be repeated. "
+    "Add @fixed to measure on the same batches every time. `heldin signals` lists all.",
+}
+
+Command = Callable[..., None]
+
+
+def spec_options(command: Command) -> Command:
+    """Replace `**given` of a command by one option per field of a spec; None for those not given."""
+    return _with_options(command, map(_spec_option, FIELDS))
+
+
+def filter_options(command: Command) -> Command:
+    """Replace `**wanted` of a command by one option per field that selects runs."""
+    return _with_options(command, map(_filter_option, FILTERS))
+
+
+def option_name(field: str) -> str:
+    """The option of a field."""
+    return "--" + field.replace("_", "-")
+
+
+def _spec_option(name: str) -> inspect.Parameter:
+    default = getattr(RunSpec(), name)
+    shown = {True: "yes", False: "no"}[default] if isinstance(default, bool) else str(default)
+    declared = ("--signals", "--signal") if name == "signals" else (_declared(name),)
+    option = typer.Option(
+        *declared,
+        help=HELP[name],
+        rich_help_panel="The spec",
+        show_default=False if default is None or name == "signals" else shown,
+    )
+    return _parameter(name, list[str] if name == "signals" else _type(name), option)
+
+
+def _filter_option(name: str) -> inspect.Parameter:
+    kind: Any = _type(name)
+    text = "Only runs with it, or without it." if kind is bool else "Only runs with this value; can be repeated."
+    option = optional(text, _declared(name), panel="Which runs")
+    return _parameter(name, kind if kind is bool else list[kind], option)
+
+
+def _declared(field: str) -> str:
+    return f"--{field}/--no-{field}" if _type(field) is bool else option_name(field)
+
+
+def _type(field: str) -> Any:
+    """The type of a field without None."""
+    hint = get_type_hints(RunSpec)[field]
+    return next((part for part in get_args(hint) if part is not type(None)), hint)
+
+
+def _parameter(name: str, kind: Any, option: object) -> inspect.Parameter:
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option]
+    )
+
+
+def _with_options(command: Command, options: Iterable[inspect.Parameter]) -> Command:
+    signature = inspect.signature(command, eval_str=True)
+    declared = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    parameters = [*(p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in declared), *options]
+
+    @functools.wraps(command)
+    def wrapped(**given: object) -> None:
+        command(**given)
+
+    wrapped.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    wrapped.__annotations__ = {p.name: p.annotation for p in parameters}
+    return wrapped

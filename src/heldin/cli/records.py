@@ -1,99 +1,142 @@
-"""Which records a verb reads: those of a store, as far as the flags let them pass."""
+"""Which records a verb reads, and which settings and stopping methods it compares."""
 
 from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from heldin.cli.options import DEFAULT_STORE
+from heldin.cli.options import DEFAULT_STORE, option_name
 from heldin.cli.output import note, writing
-from heldin.cli.spec_flags import flag_name
 from heldin.errors import ArgumentError, DamagedRunError, StoreError, near_match
+from heldin.lab.curves import Group, groups, require_recorded
+from heldin.lab.methods import Kind, StoppingMethod, authors_method, methods_for
 from heldin.lab.spec import RunSpec
 from heldin.lab.store import RunRecord, Store
+from heldin.rules import ConsecutiveRises, NthRise, Rule
 
 
-def chosen(store: Path, ids: list[str] | None, wanted: Mapping[str, Any]) -> list[RunRecord]:
-    """The records of the runs that were asked for; refused where there are none. Damaged runs are named and left out.
+def read_records(store: Path, ids: list[str] | None, wanted: Mapping[str, object]) -> list[RunRecord]:
+    """The records of the runs that the options select. Damaged runs are named and left out.
 
     Args:
-        store: the folder of the records.
-        ids: the beginnings of their ids; none lets all pass.
-        wanted: a field of a spec -> the values it may have; None lets all pass.
+        store: the folder with the records.
+        ids: the beginnings of run ids; None selects all.
+        wanted: a field of a spec -> the value or values it may have; None selects all.
     """
     require_runs(store)
-    asked = {name: values if isinstance(values, list) else [values] for name, values in wanted.items() if values}
-    asked |= {name: [value] for name, value in wanted.items() if value is False}
+    allowed: dict[str, list[object]] = {}
+    for name, value in wanted.items():
+        if value is not None and value != []:
+            allowed[name] = value if isinstance(value, list) else [value]
     specs: list[RunSpec] = []
 
-    def passes(spec: RunSpec) -> bool:
+    def selected(spec: RunSpec) -> bool:
         specs.append(spec)
-        by_id = not ids or any(spec.id.startswith(beginning) for beginning in ids)
-        return by_id and all(getattr(spec, name) in values for name, values in asked.items())
+        by_id = not ids or any(spec.id.startswith(start) for start in ids)
+        return by_id and all(getattr(spec, name) in values for name, values in allowed.items())
 
     damaged: list[DamagedRunError] = []
-    found = Store(store).records(passes, damaged=damaged.append)
+    found = Store(store).records(selected, damaged=damaged.append)
     for error in damaged:
         note(f"Left out: {error}")
     if damaged and not found:
-        raise StoreError(f"None of the runs in {store} that were asked for can be read. See above.")
+        raise StoreError(f"None of the selected runs in {store} can be read. See above.")
     if not found:
-        raise ArgumentError(_nothing(store, specs, ids, asked))
+        raise ArgumentError(_explain_empty(store, specs, ids, allowed))
     return found
 
 
+def _explain_empty(
+    store: Path, specs: list[RunSpec], ids: list[str] | None, allowed: Mapping[str, list[object]]
+) -> str:
+    """Why no run is selected: the first option that no run satisfies, or all of them together."""
+    if not specs:
+        return f"There are no runs in {store}. Start with `heldin run`."
+    known = [spec.id for spec in specs]
+    if ids and not any(run.startswith(start) for run in known for start in ids):
+        return f"No run in {store} has an id that starts with {' or '.join(ids)}.{near_match(ids[0], known)}"
+    for name, values in allowed.items():
+        present = {getattr(spec, name) for spec in specs}
+        if not present & {*values}:
+            words = sorted("unset" if value is None else str(value) for value in present)
+            return (
+                f"No run in {store} has {option_name(name)} {' or '.join(map(str, values))}. "
+                f"There are runs with {', '.join(words)}.{near_match(str(values[0]), words)}"
+            )
+    return f"None of the {len(specs)} runs in {store} satisfies all of these options. `heldin status` lists them."
+
+
 def require_runs(store: Path) -> None:
-    """Refuse a folder in which nothing was recorded."""
+    """Raise an error if a folder has no records."""
     if not (store / "runs").is_dir():
         raise StoreError(
-            f"There are no records in {store}. Begin with `heldin run`, or name their folder with --store."
+            f"There are no records in {store}. Start with `heldin run`, or name their folder with --store."
         )
 
 
-def _nothing(store: Path, specs: list[RunSpec], ids: list[str] | None, asked: Mapping[str, list[Any]]) -> str:
-    """Why no run was left: the first flag that no run meets, or all of them together."""
-    if not specs:
-        return f"There are no runs in {store}. Begin with `heldin run`."
-    known = [spec.id for spec in specs]
-    if ids and not any(one.startswith(beginning) for one in known for beginning in ids):
-        return f"No run in {store} has an id that begins with {' or '.join(ids)}.{near_match(ids[0], known)}"
-    for name, values in asked.items():
-        there = {getattr(spec, name) for spec in specs}
-        if not there & {*values}:
-            words = sorted("unset" if one is None else str(one) for one in there)
-            return (
-                f"No run in {store} has {flag_name(name)} {' or '.join(map(str, values))}. "
-                f"There are runs with {', '.join(words)}.{near_match(values[0], words)}"
-            )
-    return f"None of the {len(specs)} runs in {store} meets all of these flags at once. `heldin status` lists them."
-
-
-def timings(store: Store, record: RunRecord) -> list[dict[str, Any]]:
-    """What one run took; nothing where that cannot be read, with a note."""
-    try:
-        return store.folder(record.spec).lines("timings.jsonl")
-    except DamagedRunError as error:
-        note(f"Without the seconds of run {record.id}: {error}")
-        return []
-
-
 def require_store(store: Path, specs: Iterable[RunSpec] = ()) -> None:
-    """Refuse a folder that cannot be written, that a newer heldin wrote to, or with damage to one of these runs."""
+    """Raise an error if a folder cannot be written, was written by a newer heldin, or has one of these runs damaged."""
     runs = store / "runs"
-    tried = runs / f".tried-{os.getpid()}"
+    probe = runs / f".write-test-{os.getpid()}"
     with writing(store, "--store"):
         runs.mkdir(parents=True, exist_ok=True)
-        tried.touch()
-        tried.unlink()
+        probe.touch()
+        probe.unlink()
     records = Store(store)
     records.records(lambda spec: False, damaged=lambda error: None)  # opens every spec
     for spec in specs:
         records.folder(spec).require_whole()
 
 
-def with_store(store: Path) -> str:
-    """The flag that names this store, where it is not the default one."""
+def store_option(store: Path) -> str:
+    """The option that names this store; empty for the default one."""
     return "" if store == DEFAULT_STORE else f" --store {shlex.quote(str(store))}"
+
+
+def timings_of(store: Path, record: RunRecord) -> list[dict[str, Any]]:
+    """The timings of a run; empty, with a note, if they cannot be read."""
+    try:
+        return Store(store).folder(record.spec).lines("timings.jsonl")
+    except DamagedRunError as error:
+        note(f"Without the seconds of run {record.id}: {error}")
+        return []
+
+
+def finished_groups(records: Sequence[RunRecord], signals: list[str] | None = None) -> list[Group]:
+    """The settings with finished runs; an error if there are none, or if a signal was never recorded."""
+    found = [group for group in groups(records) if group.full or group.folded]
+    if not found:
+        raise ArgumentError(
+            f"At least one run should be finished. Found {len(records)} unfinished runs. "
+            "Repeat the `heldin run ...` command: it continues where it was interrupted."
+        )
+    for signal in signals or ():
+        require_recorded([record for group in found for record in group.full], signal)
+    return found
+
+
+def select_methods(
+    group: Group, signals: list[str] | None, *, rule: str = "nth_rise", patience: int = 5
+) -> list[StoppingMethod]:
+    """The stopping methods of a group that use these signals, or none, and these rules.
+
+    Args:
+        group: the runs of one setting.
+        signals: their labels; None for all that were recorded.
+        rule: `"nth_rise"`, `"consecutive_rises"`, `"own"` for the rule of a signal's authors, or `"all"`.
+        patience: the patience of the first two rules.
+    """
+    rules: dict[str, Rule] = {"nth_rise": NthRise(patience), "consecutive_rises": ConsecutiveRises(patience)}
+
+    def selected(method: StoppingMethod) -> bool:
+        if signals is not None and method.kind is Kind.SIGNAL and method.signal not in signals:
+            return False
+        if method.rule is None or rule == "all":
+            return True
+        authors = authors_method(method.signal).rule if method.signal is not None else NthRise(patience)
+        return method.rule == rules.get(rule, authors)
+
+    return [method for method in methods_for(group, patience=patience) if selected(method)]

@@ -1,25 +1,23 @@
-"""`heldin replay`: a rule over curves that were recorded, or over numbers."""
+"""`heldin replay`: apply a rule to recorded curves, or to numbers."""
 
 from __future__ import annotations
 
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from heldin.cli.options import DEFAULT_STORE, AsJson, RunIds, StoreFolder
+from heldin.cli.options import DEFAULT_STORE, AsJson, RunIds, StoreFolder, filter_options, optional
 from heldin.cli.output import note, show, show_json, show_rows
-from heldin.cli.records import chosen
-from heldin.cli.spec_flags import filter_flags
+from heldin.cli.records import read_records
 from heldin.errors import ArgumentError, require_choice
-from heldin.lab.curves import curve_of, direction_of, has, require_recorded
-from heldin.lab.grouping import by_setting
-from heldin.lab.spec import parse_signal as parsed
+from heldin.lab.curves import curve_of, direction_of, has, require_recorded, sort_by_setting
+from heldin.lab.spec import parse_signal
 from heldin.lab.store import RunRecord
 from heldin.rules import NAMED, Level, NthRise, Rule, Smoothed, as_rule, with_patience
-from heldin.rules import replay as replayed
+from heldin.rules import replay as replay_rule
 from heldin.types import Decision, Direction
 
 EXAMPLE = (
@@ -27,116 +25,89 @@ EXAMPLE = (
     "heldin replay --signal val_loss --rule patience\n\n"
     "printf '6 5 7 4 8' | heldin replay - --rule nth_rise --patience 2"
 )
+NUMBERS = "A file of numbers, or - for standard input; without it, the curves recorded in --store."
 PREFIXES = ("train_", "test_", "val_", "parameter_", "generalization_")
+"""The names of metrics start with these; all others are signals."""
 
 
-@filter_flags
+@filter_options
 def command(
-    numbers: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="FILE",
-            help="Numbers from a file, - for standard input; without it, the recorded curves of --store.",
-            show_default=False,
-        ),
-    ] = None,
+    numbers: Annotated[str | None, typer.Argument(metavar="FILE", help=NUMBERS, show_default=False)] = None,
     signal: Annotated[
-        str | None,
-        typer.Option(
-            help="The recorded signal or metric, gradient_disparity by default; with numbers, what they are of.",
-            show_default=False,
-        ),
+        str | None, optional("The signal or metric, gradient_disparity by default; with FILE, what its numbers are.")
     ] = None,
-    rule: Annotated[
-        str | None,
-        typer.Option(
-            help="nth_rise, consecutive_rises, patience, first_minimum or level; by default the signal's own.",
-            show_default=False,
-        ),
-    ] = None,
-    patience: Annotated[int | None, typer.Option(help="The patience of the rule.", show_default=False)] = None,
-    threshold: Annotated[float | None, typer.Option(help="The level, for --rule level.", show_default=False)] = None,
-    smooth: Annotated[
-        int | None, typer.Option(help="Let the rule see means over so many values.", show_default=False)
-    ] = None,
+    rule: Annotated[str | None, optional(f"{', '.join(NAMED)} or level; by default the rule of the signal.")] = None,
+    patience: Annotated[int | None, optional("The patience of the rule.")] = None,
+    threshold: Annotated[float | None, optional("The level, for --rule level.")] = None,
+    smooth: Annotated[int | None, optional("Apply the rule to means over this many values.")] = None,
     direction: Annotated[
-        str | None, typer.Option(help="Which way is bad, rises or falls; the signal knows it.", show_default=False)
+        str | None, optional("What indicates overfitting, rises or falls; by default that of the signal.")
     ] = None,
     store: StoreFolder = DEFAULT_STORE,
     run: RunIds = None,
     as_json: AsJson = False,
-    **wanted: Any,
+    **wanted: object,
 ) -> None:
-    """Say where a rule would have stopped."""
-    if numbers is not None:
-        own = NthRise() if signal is None or signal.startswith(PREFIXES) else parsed(signal).signal.rule
-        ruling = _ruling(rule, patience, threshold, smooth, own=own)
-        if direction is None and signal is not None and not signal.startswith(PREFIXES):
-            direction = direction_of(signal).value
-        decision = replayed(ruling, _numbers(numbers), direction=direction)
+    """Print where a rule would have stopped."""
+    if signal is None and numbers is None:
+        signal = "gradient_disparity"
+    metric = signal is None or signal.startswith(PREFIXES)
+    default = NthRise() if metric or signal is None else parse_signal(signal).signal.rule
+    chosen = _rule(rule, patience, threshold, smooth, default=default)
+    if direction is None and signal is not None:
+        direction = (Direction.RISES if metric else direction_of(signal)).value
+    if numbers is not None or signal is None:
+        decision = replay_rule(chosen, _read_numbers(str(numbers)), direction=direction)
         if as_json:
-            show_json({"rule": str(ruling), **decision.as_dict()})
+            show_json({"rule": str(chosen), **decision.as_dict()})
         else:
             show(f"{decision}.")
         return
-    signal = "gradient_disparity" if signal is None else signal
-    metric = signal.startswith(PREFIXES)
-    own = NthRise() if metric else parsed(signal)[0].rule
-    ruling = _ruling(rule, patience, threshold, smooth, own=own)
-    facing = direction or (Direction.RISES if metric else direction_of(signal)).value
-    records = by_setting(chosen(store, run, wanted))
+    records = sort_by_setting(read_records(store, run, wanted))
     require_recorded(records, signal)
     having = [record for record in records if has(record, signal)]
-    rows = [_row(record, _over(record, signal, ruling, facing)) for record in having]
+    rows = [
+        _row(record, replace(replay_rule(chosen, curve_of(record, signal), direction=direction), signal=signal))
+        for record in having
+    ]
     if as_json:
-        show_json({"signal": signal, "rule": str(ruling), "direction": facing, "runs": rows})
+        show_json({"signal": signal, "rule": str(chosen), "direction": direction, "runs": rows})
         return
     show_rows(rows, ["run", "stop", "test_error", "last_test_error", "why", "title"])
     if len(having) < len(records):
         note(f"{len(records) - len(having)} more runs did not record {signal}.")
-    undone = [record.id for record in having if not record.done]
-    if undone:
-        note(f"Not done yet: {', '.join(undone)}.")
+    unfinished = [record.id for record in having if not record.done]
+    if unfinished:
+        note(f"Not done yet: {', '.join(unfinished)}.")
 
 
-def _ruling(name: str | None, patience: int | None, threshold: float | None, smooth: int | None, *, own: Rule) -> Rule:
-    """The rule the flags ask for."""
+def _rule(
+    name: str | None, patience: int | None, threshold: float | None, smooth: int | None, *, default: Rule
+) -> Rule:
     require_choice("--rule", name or "level", [*NAMED, "level"])
     if (name == "level") != (threshold is not None):
         raise ArgumentError(
-            f"--rule level and --threshold belong together. Found --rule {name}, --threshold {threshold}. "
+            f"--rule level and --threshold should be given together. Found --rule {name}, --threshold {threshold}. "
             "Write --rule level --threshold 0."
         )
     if threshold is not None:
         if patience is not None:
-            raise ArgumentError(f"--rule level knows no patience. Found --patience {patience}. Leave it out.")
+            raise ArgumentError(f"--rule level has no patience. Found --patience {patience}. Remove it.")
         rule: Rule = Level(threshold)
     elif name is not None:
         rule = as_rule(name, patience)
     else:
-        rule = own if patience is None else with_patience(own, patience)
+        rule = default if patience is None else with_patience(default, patience)
     return rule if smooth is None else Smoothed(rule, window=smooth)
 
 
-def _over(record: RunRecord, signal: str, rule: Rule, direction: str) -> Decision:
-    """What a rule decides on one run; epochs at which there was nothing to measure yet are passed over."""
-    known = [(epoch, value) for epoch, value in enumerate(curve_of(record, signal)) if value is not None]
-    decision = replayed(rule, [value for _, value in known], direction=direction)
-    return replace(
-        decision,
-        signal=signal,
-        epoch=None if decision.epoch is None else known[decision.epoch][0],
-        before=None if decision.before is None else known[decision.before][0],
-    )
-
-
-def _row(record: RunRecord, decision: Decision) -> dict[str, Any]:
-    there = None if decision.epoch is None else record.epochs[decision.epoch]
+def _row(record: RunRecord, decision: Decision) -> dict[str, object]:
+    at_stop = None if decision.epoch is None else record.epochs[decision.epoch]
     return {
         "run": record.id,
         "stop": decision.epoch,
-        "test_error": there and there["test_error"],
-        "test_loss": there and there["test_loss"],
+        "test_error": at_stop and at_stop["test_error"],
+        "test_loss": at_stop and at_stop["test_loss"],
         "last_test_error": record.epochs[-1]["test_error"] if record.epochs else None,
         "done": record.done,
         "title": record.spec.title,
@@ -145,8 +116,9 @@ def _row(record: RunRecord, decision: Decision) -> dict[str, Any]:
     }
 
 
-def _numbers(source: str) -> list[float]:
+def _read_numbers(source: str) -> list[float]:
     """The numbers of a file or of standard input, separated by spaces, commas or line ends."""
+    name = "Standard input" if source == "-" else source
     try:
         text = sys.stdin.read() if source == "-" else Path(source).read_text()
     except (OSError, UnicodeDecodeError) as error:
@@ -157,10 +129,7 @@ def _numbers(source: str) -> list[float]:
             try:
                 found.append(float(word))
             except ValueError as error:
-                raise ArgumentError(
-                    f"{'Standard input' if source == '-' else source} should hold numbers alone. "
-                    f"Found {word!r} in line {number}."
-                ) from error
+                raise ArgumentError(f"{name} should contain only numbers. Found {word!r} in line {number}.") from error
     if not found:
-        raise ArgumentError(f"There should be numbers in {'standard input' if source == '-' else source}. Found none.")
+        raise ArgumentError(f"{name} should contain numbers. Found none.")
     return found

@@ -1,4 +1,4 @@
-"""`heldin signals`: which signals there are."""
+"""`heldin signals`: list all signals."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import typer
 
 from heldin.cli.options import AsJson
 from heldin.cli.output import show, show_json, show_rows
-from heldin.lab.spec import DEFAULT_SIGNALS
-from heldin.lab.spec import parse_signal as parsed
+from heldin.lab.spec import DEFAULT_SIGNALS, parse_signal
 from heldin.signals.registry import list_signals
 
 EXAMPLE = "Examples:\n\nheldin signals\n\nheldin signals gradient_disparity"
@@ -18,14 +17,16 @@ COLUMNS = ("name", "direction", "rule", "cost", "default", "family")
 
 
 def command(
-    label: Annotated[str | None, typer.Argument(help="Show the card of this signal.", show_default=False)] = None,
+    label: Annotated[
+        str | None, typer.Argument(help="Show the documentation of this signal.", show_default=False)
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the signals: what each costs, which way is bad, its authors' rule; or show the card of one."""
-    defaults = {parsed(known)[0].name for known in DEFAULT_SIGNALS}
+    """List the signals with their cost, direction and rule, or show the documentation of one."""
+    defaults = {parse_signal(known)[0].name for known in DEFAULT_SIGNALS}
     rows = [{**row, "default": row["name"] in defaults} for row in list_signals()]
     if label is not None:
-        signal = parsed(label)[0]
+        signal = parse_signal(label)[0]
         row = next(row for row in rows if row["name"] == signal.name)
         card = inspect.cleandoc(type(signal).__doc__ or "")
         if as_json:
@@ -36,4 +37,4 @@ def command(
         show_json(rows)
     else:
         show_rows([{**row, "default": "yes" if row["default"] else "no"} for row in rows], COLUMNS)
-        show("\nA run records those marked as default; `heldin run --signals NAME` asks for others.")
+        show("\nA run records the signals marked as default; `heldin run --signals NAME` records others.")

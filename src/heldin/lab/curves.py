@@ -1,28 +1,64 @@
-"""Curves over epochs, and how they are averaged.
+"""The runs of one setting, their curves over epochs, and how curves are averaged.
 
-A curve has one value an epoch; None stands where nothing was measured. Runs may end at different epochs (`until_loss`),
-so there are two averages. `mean_curve` is what a rule sees: the mean over the runs that have a value there. `held_mean`
-is what is read off: a run that has ended keeps its last value, for its weights no longer change.
+A setting is a spec without its seed, fold and signals: runs of one setting form a `Group`. A curve has one value per
+epoch, None where nothing was measured. Runs may end at different epochs (`until_loss`), so there are two averages.
+`mean_curve` is what a rule sees: the mean over the runs that still train. `mean_values` is what is evaluated: a run
+that has ended keeps its last value, because its weights no longer change.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeAlias
 
 from heldin.errors import ArgumentError, near_match
-from heldin.lab.spec import parse_signal as parsed
+from heldin.lab.spec import RunSpec, parse_signal
 from heldin.lab.store import RunRecord
 from heldin.types import Direction
 
 Curve: TypeAlias = list[float | None]
 
-METRICS = ("test_loss", "test_error", "test_top5", "test_auc")
-"""What is read off at the epoch that was chosen, as far as it was recorded."""
 
+class Metric(NamedTuple):
+    """A metric of the test data, named `"test_" + quantity` in the records, and how it is displayed."""
+
+    quantity: str
+    noun: str
+    percent: bool = False  # displayed in percent on pages and charts
+    decimals: int = 3  # displayed there
+    higher_is_better: bool = False
+
+    @property
+    def title(self) -> str:
+        """The heading of its column in a table."""
+        return f"test {self.noun}"
+
+    @property
+    def unit(self) -> str:
+        """What follows the title on pages and charts."""
+        return ", %" if self.percent else ""
+
+    @property
+    def factor(self) -> float:
+        """From the value in the records to the value on pages and charts."""
+        return 100.0 if self.percent else 1.0
+
+
+METRICS = {
+    "test_loss": Metric("loss", "loss"),
+    "test_error": Metric("error", "error", percent=True, decimals=1),
+    "test_top5": Metric("top5", "top-5 error", percent=True, decimals=1),
+    "test_auc": Metric("auc", "AUC", higher_is_better=True),
+}
+"""What is evaluated at the chosen epoch, as far as it was recorded: name in the records -> metric."""
+
+ACCURACY = Metric("accuracy", "accuracy", percent=True, decimals=1, higher_is_better=True)
+"""Derived from the test error, for the tables that report it as the paper does."""
+
+LOG_FROM = 20.0  # largest over smallest value of a curve with a logarithmic scale
 VALIDATION = ("val_loss", "val_error")
 
 DERIVED: dict[str, tuple[tuple[str, ...], Callable[..., float]]] = {
@@ -30,12 +66,105 @@ DERIVED: dict[str, tuple[tuple[str, ...], Callable[..., float]]] = {
     "generalization_loss": (("test_loss", "train_loss"), lambda test, train: test - train),
     "generalization_error": (("test_error", "train_error"), lambda test, train: test - train),
 }
-"""Curves that follow from recorded ones: name -> what they follow from, and how."""
+"""Curves computed from recorded ones: name -> the recorded names, and the function of their values."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """The finished runs of one setting. Records of the same training are merged into one with all their signals.
+
+    Attributes:
+        setting: the spec that all runs share, with seed 0, no fold and no signals.
+        full: the runs on all the data, by seed.
+        folded: the runs without one fold, by number of folds, seed and fold.
+        unfinished: ids of the runs that have not reached their horizon; they are left out.
+    """
+
+    setting: RunSpec
+    full: tuple[RunRecord, ...]
+    folded: tuple[RunRecord, ...]
+    unfinished: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """A short description of the setting."""
+        return self.setting.title
+
+    @property
+    def signals(self) -> tuple[str, ...]:
+        """The signals recorded in at least one run on all the data."""
+        return tuple(dict.fromkeys(name for record in self.full for name in record.names))
+
+    @property
+    def folds(self) -> tuple[int, ...]:
+        """The numbers of folds that the data was split into: one number for each cross-validation."""
+        return tuple(dict.fromkeys(record.spec.folds for record in self.folded if record.spec.folds is not None))
+
+    def fold_sets(self, folds: int) -> dict[int, tuple[RunRecord, ...]]:
+        """The runs of each seed that has all of its `folds` folds."""
+        sets: dict[int, list[RunRecord]] = {}
+        for record in self.folded:
+            if record.spec.folds == folds:
+                sets.setdefault(record.spec.seed, []).append(record)
+        return {seed: tuple(runs) for seed, runs in sets.items() if len(runs) == folds}
+
+    def first_folds(self, folds: int) -> dict[int, RunRecord]:
+        """The run of each seed without fold 0 of `folds`: a fixed fraction of the data held out."""
+        return {r.spec.seed: r for r in self.folded if r.spec.folds == folds and r.spec.fold == 0}
+
+
+def groups(records: Iterable[RunRecord]) -> list[Group]:
+    """Group records by setting, in the order in which the settings first appear."""
+    found: dict[str, list[RunRecord]] = {}
+    for record in records:
+        found.setdefault(setting_of(record.spec).canonical, []).append(record)
+    return [_group(members) for members in found.values()]
+
+
+def setting_of(spec: RunSpec) -> RunSpec:
+    """The setting of a run."""
+    return spec.with_(seed=0, fold=None, folds=None, signals=())
+
+
+def sort_by_setting(records: Iterable[RunRecord]) -> list[RunRecord]:
+    """Sort records by setting, then by seed, runs on all the data before the folds."""
+
+    def position(record: RunRecord) -> tuple[object, ...]:
+        spec = record.spec
+        setting = [(value is not None, value) for value in setting_of(spec).as_dict().values()]  # unset comes first
+        return (setting, spec.seed, spec.folds or 0, spec.fold or 0, spec.signals)
+
+    return sorted(records, key=position)
+
+
+def _group(members: list[RunRecord]) -> Group:
+    merged: dict[str, RunRecord] = {}
+    for record in members:
+        if record.done and record.epochs:
+            training = record.spec.with_(signals=()).canonical
+            merged[training] = _merge(merged[training], record) if training in merged else record
+    ordered = sorted(merged.values(), key=lambda r: (r.spec.folds or 0, r.spec.seed, r.spec.fold or 0))
+    return Group(
+        setting_of(members[0].spec),
+        tuple(record for record in ordered if record.spec.fold is None),
+        tuple(record for record in ordered if record.spec.fold is not None),
+        tuple(record.id for record in members if not (record.done and record.epochs)),
+    )
+
+
+def _merge(one: RunRecord, other: RunRecord) -> RunRecord:
+    """One record with the signals of two records of the same training."""
+    spec = one.spec.with_(signals=tuple(dict.fromkeys([*one.spec.signals, *other.spec.signals])))
+    epochs = []
+    for number, line in enumerate(one.epochs):
+        theirs = other.epochs[number]["signals"] if number < len(other.epochs) else {}
+        epochs.append({**line, "signals": {**line["signals"], **theirs, **line["signals"]}})
+    return replace(one, spec=spec, epochs=tuple(epochs))
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean, and the standard deviation over what was averaged (ddof 1); None where that was a single value."""
+    """A mean and the standard deviation of the values averaged (ddof 1); None for a single value."""
 
     mean: float
     std: float | None
@@ -46,7 +175,7 @@ class Estimate:
 
 
 def estimate(values: Sequence[float]) -> Estimate:
-    """Mean and standard deviation of at least one value; the deviation of values that are not finite is NaN."""
+    """Mean and standard deviation of at least one value; the deviation is NaN if a value is not finite."""
     if len(values) < 2:
         return Estimate(mean(values), None, len(values))
     finite = all(map(math.isfinite, values))
@@ -54,14 +183,14 @@ def estimate(values: Sequence[float]) -> Estimate:
 
 
 def mean(values: Sequence[float]) -> float:
-    """The mean; exact, so that equal values keep theirs and a plateau has no rises."""
+    """The exact mean: the mean of equal values is that value, so a plateau has no rises."""
     if len(values) == 1:
         return float(values[0])
     return float(statistics.mean(values)) if all(map(math.isfinite, values)) else sum(values) / len(values)
 
 
 def curve_of(record: RunRecord, name: str) -> Curve:
-    """A metric, a signal by its label, or one of `DERIVED`, over the epochs of a run."""
+    """The values of a metric, of a signal by its label, or of one of `DERIVED`, over the epochs of a run."""
     if name not in DERIVED:
         return record.curve(name)
     parts, function = DERIVED[name]
@@ -70,55 +199,67 @@ def curve_of(record: RunRecord, name: str) -> Curve:
 
 
 def has(record: RunRecord, name: str) -> bool:
-    """Whether a run recorded this at all."""
+    """Whether a run recorded at least one value of this curve."""
     return any(value is not None for value in curve_of(record, name))
 
 
 def diverged_at(record: RunRecord) -> int | None:
-    """The first epoch whose training or test loss is not finite; None where there is none."""
-    losses = zip(record.curve("train_loss"), record.curve("test_loss"), strict=True)
-    wild = [any(value is not None and not math.isfinite(value) for value in both) for both in losses]
-    return wild.index(True) if True in wild else None
+    """The first epoch whose training or test loss is not finite; None if there is none."""
+    for epoch, losses in enumerate(zip(record.curve("train_loss"), record.curve("test_loss"), strict=True)):
+        if any(value is not None and not math.isfinite(value) for value in losses):
+            return epoch
+    return None
+
+
+def finite_at(curves: Sequence[Curve], epoch: int) -> list[float]:
+    """The finite values that curves have at an epoch."""
+    values = [curve[epoch] for curve in curves if len(curve) > epoch]
+    return [value for value in values if value is not None and math.isfinite(value)]
 
 
 def mean_curve(curves: Sequence[Curve]) -> Curve:
-    """The mean over the curves that have a value there: NaN where none of these is finite, None where there is none.
+    """The mean over the finite values of each epoch: NaN if all its values are not finite, None if it has no values.
 
-    A value that is not finite is left out where others are: one run that diverged does not silence the rest.
+    Values that are not finite are left out, so that one run that diverged does not hide the others.
     """
     averaged: Curve = []
     for epoch in range(max(map(len, curves), default=0)):
-        there = [curve[epoch] for curve in curves if len(curve) > epoch]
-        known = [value for value in there if value is not None]
-        finite = [value for value in known if math.isfinite(value)]
-        averaged.append(mean(finite) if finite else math.nan if known else None)
+        finite = finite_at(curves, epoch)
+        measured = any(len(curve) > epoch and curve[epoch] is not None for curve in curves)
+        averaged.append(mean(finite) if finite else math.nan if measured else None)
     return averaged
 
 
-def held(curve: Curve, epoch: int) -> float:
-    """The value at an epoch, or the last one of a run that ended before; NaN where it was not measured."""
+def value_at(curve: Curve, epoch: int) -> float:
+    """The value at an epoch, or the last value if the run ended before; NaN if it was not measured."""
     value = curve[min(epoch, len(curve) - 1)]
     return math.nan if value is None else value
 
 
-def held_mean(curves: Sequence[Curve]) -> list[float]:
-    """The mean at each epoch up to the end of the longest, runs that have ended holding their last value."""
-    return [mean([held(curve, epoch) for curve in curves]) for epoch in range(max(map(len, curves)))]
+def mean_values(curves: Sequence[Curve]) -> list[float]:
+    """The mean at each epoch until the longest run ends; a run that ended before keeps its last value."""
+    return [mean([value_at(curve, epoch) for curve in curves]) for epoch in range(max(map(len, curves)))]
+
+
+def needs_log_scale(values: Iterable[float | None]) -> bool:
+    """Whether values are positive and span more than a factor of 20, so that a figure needs a logarithmic scale."""
+    finite = [value for value in values if value is not None and math.isfinite(value)]
+    return bool(finite) and min(finite) > 0.0 and max(finite) > LOG_FROM * min(finite)
 
 
 def best_epoch(values: Sequence[float]) -> int | None:
-    """The first epoch with the lowest finite value; None where no value is finite."""
+    """The first epoch with the lowest finite value; None if no value is finite."""
     finite = [epoch for epoch, value in enumerate(values) if math.isfinite(value)]
     return min(finite, key=lambda epoch: values[epoch]) if finite else None
 
 
 def direction_of(name: str) -> Direction:
-    """Where a signal goes when the network begins to memorise; a validation loss rises."""
-    return Direction.RISES if name in VALIDATION else parsed(name)[0].direction
+    """The direction in which a signal indicates overfitting; a validation loss rises."""
+    return Direction.RISES if name in VALIDATION else parse_signal(name)[0].direction
 
 
 def require_recorded(records: Sequence[RunRecord], name: str) -> None:
-    """Refuse a name that none of the runs recorded."""
+    """Raise an error if none of the runs recorded this curve."""
     if any(has(record, name) for record in records):
         return
     names = dict.fromkeys(name for record in records for name in record.names)

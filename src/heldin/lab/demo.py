@@ -1,8 +1,8 @@
-"""The demo: few digits, half of them with a random label, and three ways to know when to stop.
+"""The demo: few digits, half of them with a random label, and three stopping methods.
 
-The setting is the paper's kind (few and noisy samples, 4 layers of 500 units), made small enough for a minute on two
-cores. It was fixed before it was run, but for the horizon, cut from 60 epochs to 50 for time; what comes out is
-reported as it is.
+The setting is like the paper's (few and noisy samples, 4 layers of 500 units), small enough for a minute on two cores.
+It was fixed before it was run, except for the horizon, which was cut from 60 epochs to 50 for time; the results are
+reported as they are.
 """
 
 from __future__ import annotations
@@ -10,18 +10,17 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from heldin.lab.comparing import comparison
+from heldin.lab.compare import comparison
 from heldin.lab.conclusion import conclude
 from heldin.lab.costs import unit_seconds
+from heldin.lab.curves import Group, groups
 from heldin.lab.engine import Progress, run_all
-from heldin.lab.grouping import Group, groups
-from heldin.lab.report import write_report
+from heldin.lab.methods import Kind, StoppingMethod
+from heldin.lab.report import Timings, write_report
 from heldin.lab.spec import RunSpec
 from heldin.lab.store import Store
 from heldin.lab.tables import NOTES, Table
-from heldin.lab.ways import Kind, Way
 from heldin.rules import NthRise
 
 SETTING = RunSpec(
@@ -29,7 +28,7 @@ SETTING = RunSpec(
     num_samples=300,
     label_noise=0.5,
     init="he_normal",
-    optimizer="momentum",  # plain SGD would not come to memorise within these epochs
+    optimizer="momentum",  # plain SGD would not memorise within these epochs
     batch_size=32,  # with the paper's 128 an epoch would be two steps
     epochs=50,
     signals=("gradient_disparity", "gradient_disparity@fixed"),
@@ -37,18 +36,18 @@ SETTING = RunSpec(
 SEEDS = (0, 1)
 FOLDS = 5
 PATIENCE = 5
-COLUMNS = ("way", "protocol", "epoch", "test error", "test loss", "batch gradients", "seconds", NOTES)
+COLUMNS = ("method", "protocol", "epoch", "test error", "test loss", "batch gradients", "seconds", NOTES)
 
 
 @dataclass(frozen=True)
 class Demo:
-    """What the demo gave.
+    """The results of the demo.
 
     Attributes:
         group: the runs.
-        table: the ways of stopping, compared.
+        table: the stopping methods compared.
         conclusion: what the numbers say, in one sentence.
-        report: the page that shows it all.
+        report: the path of the report page.
         num_computed: how many runs were not recorded yet.
         seconds: how long they took.
     """
@@ -62,10 +61,10 @@ class Demo:
 
 
 def demo_specs(setting: RunSpec = SETTING, seeds: tuple[int, ...] = SEEDS) -> list[RunSpec]:
-    """For each seed a run on all the data, which records the signals, and one for each fold, which needs none."""
+    """For each seed, a run on all the data that records the signals, and one for each fold, which needs none."""
     full = [setting.with_(seed=seed) for seed in seeds]
     folded = [spec.with_(fold=fold, folds=FOLDS, signals=()) for spec in full for fold in range(FOLDS)]
-    return [*full, *folded]  # the longest first, so that no core waits for one at the end
+    return [*full, *folded]  # the longest first, so that no core waits at the end
 
 
 def run_demo(
@@ -90,28 +89,28 @@ def run_demo(
 
 
 def describe(setting: RunSpec = SETTING, seeds: tuple[int, ...] = SEEDS) -> str:
-    """What is run, in words."""
+    """A description of what is run."""
     return (
-        f"{setting.num_samples} samples of {setting.dataset}, {100 * setting.label_noise:g} % of the labels drawn at "
-        f"random; 4 layers of 500 units, {setting.optimizer}, learning rate {setting.learning_rate:g}, batches of "
-        f"{setting.batch_size}, {setting.epochs} epochs; for each of {len(seeds)} seeds one run on all samples and "
-        f"{FOLDS} that leave a fold out."
+        f"Data: {setting.num_samples} samples of {setting.dataset}, {100 * setting.label_noise:g} % with a random "
+        f"label.\nTraining: 4 layers of 500 units, {setting.optimizer}, learning rate {setting.learning_rate:g}, "
+        f"batch size {setting.batch_size}, {setting.epochs} epochs.\nRuns: for each of {len(seeds)} seeds, one run on "
+        f"all samples and {FOLDS} runs that each leave out one fold."
     )
 
 
-def ways(group: Group) -> list[Way]:
-    """What the demo compares: disparity, cross-validation, no early stopping, and the best epoch to measure them by."""
+def demo_methods(group: Group) -> list[StoppingMethod]:
+    """What the demo compares: disparity, cross-validation, no early stopping, and the best epoch as the reference."""
     rule = NthRise(PATIENCE)
     return [
-        *(Way(Kind.SIGNAL, signal, rule) for signal in group.signals),
-        Way(Kind.KFOLD, rule=rule, folds=FOLDS),
-        Way(Kind.KPLUS, rule=rule, folds=FOLDS),
-        Way(Kind.NEVER),
-        Way(Kind.ORACLE_ERROR),
+        *(StoppingMethod(Kind.SIGNAL, signal, rule) for signal in group.signals),
+        StoppingMethod(Kind.KFOLD, rule=rule, folds=FOLDS),
+        StoppingMethod(Kind.KPLUS, rule=rule, folds=FOLDS),
+        StoppingMethod(Kind.NEVER),
+        StoppingMethod(Kind.ORACLE_ERROR),
     ]
 
 
-def _table(group: Group, timings: dict[str, list[dict[str, Any]]]) -> Table:
+def _table(group: Group, timings: Timings) -> Table:
     units = unit_seconds(line for lines in timings.values() for line in lines)
-    whole = comparison(group, ways(group), units=units)
+    whole = comparison(group, demo_methods(group), units=units)
     return replace(whole, columns=tuple(column for column in COLUMNS if column in whole.columns))

@@ -1,7 +1,7 @@
-"""Figures of an experiment: `.frame()` gives the data as a DataFrame, `.plot(ax=None)` draws it.
+"""Figures of an experiment: `.frame()` returns the data as a DataFrame, `.plot(ax=None)` draws it.
 
-As in the paper a gray bar stands where (t1) stops, at the 5th rise, and a magenta one where (t2) does, at the 5th rise
-in a row. Both are those of the mean curve, which is what is drawn.
+As in the paper, a gray bar marks the stop of (t1), the 5th rise, and a magenta bar that of (t2), 5 rises in a row. Both
+are the stops on the mean curve, which is drawn.
 """
 
 from __future__ import annotations
@@ -9,24 +9,26 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import matplotlib.pyplot as plt
 import pandas as pd
 
 from heldin.errors import ArgumentError
-from heldin.lab.correlation import pearson
+from heldin.lab.compare import pearson
 from heldin.lab.curves import (
     Curve,
+    Group,
     curve_of,
     direction_of,
     estimate,
+    finite_at,
     has,
     mean_curve,
+    needs_log_scale,
     require_recorded,
 )
-from heldin.lab.grouping import Group
-from heldin.lab.selection import Outcome, Protocol
+from heldin.lab.select import Outcome, Protocol
 from heldin.lab.store import RunRecord
 from heldin.rules import ConsecutiveRises, NthRise, replay
 
@@ -34,19 +36,18 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 BARS = {"t1": "gray", "t2": "magenta"}
-LOG_FROM = 20.0  # largest over smallest value
-ROOM = 0.25  # of the height, for a legend
+LEGEND_HEIGHT = 0.25  # of the height of the axes
 
 
 @dataclass(frozen=True)
 class CurvesDisplay:
-    """What a rule watches and what it should foretell, over epochs: mean and band of one standard deviation.
+    """The curve that a rule watches and the metrics it should predict: means, with bands of one standard deviation.
 
     Args:
         records: the runs of one setting: on all the data, or those of the folds.
-        watched: a signal by its label, or `"val_loss"`.
-        metrics: drawn on the left; the curve watched has its own scale on the right.
-        patience: of the two bars.
+        watched: the label of a signal, or `"val_loss"`.
+        metrics: drawn on the left axis; the watched curve is drawn on the right axis.
+        patience: the patience of the two rules whose stops are marked.
     """
 
     records: Sequence[RunRecord]
@@ -56,22 +57,19 @@ class CurvesDisplay:
 
     @property
     def bars(self) -> dict[str, int | None]:
-        """Where (t1) and (t2) stop on the mean curve; None where they never do."""
-        known = [(e, v) for e, v in enumerate(self._mean(self.watched)) if v is not None]
+        """The epochs at which (t1) and (t2) stop on the mean curve; None if they never do."""
         rules = {"t1": NthRise(self.patience), "t2": ConsecutiveRises(self.patience)}
-        stops = {
-            name: replay(rule, [value for _, value in known], direction=direction_of(self.watched)).epoch
-            for name, rule in rules.items()
-        }
-        return {name: None if stop is None else known[stop][0] for name, stop in stops.items()}
+        curve, direction = mean_curve(self._curves(self.watched)), direction_of(self.watched)
+        return {name: replay(rule, curve, direction=direction).epoch for name, rule in rules.items()}
 
     def frame(self) -> pd.DataFrame:
-        """One row an epoch: mean, standard deviation and number of runs of each curve."""
-        columns: dict[str, list[Any]] = {}
+        """One row per epoch: mean, standard deviation and number of runs of each curve."""
+        columns: dict[str, list[float]] = {}
         for name in dict.fromkeys((self.watched, *self.metrics)):
             curves = self._curves(name)
             columns[name] = [math.nan if value is None else value for value in mean_curve(curves)]
-            spread = [estimate(there) if (there := _finite(curves, epoch)) else None for epoch in range(_len(curves))]
+            values = [finite_at(curves, epoch) for epoch in range(max(map(len, curves), default=0))]
+            spread = [estimate(each) if each else None for each in values]
             columns[f"{name} std"] = [each.std if each and each.std is not None else math.nan for each in spread]
             columns[f"{name} runs"] = [each.num if each else 0 for each in spread]
         frame = pd.DataFrame({name: pd.Series(values) for name, values in columns.items()})
@@ -79,21 +77,21 @@ class CurvesDisplay:
         return frame
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw on `ax`, or on a new figure; the axes of the metrics are returned."""
+        """Draw on `ax`, or on a new figure, and return the axes of the metrics."""
         frame, ax = self.frame(), _axes(ax)
         right = ax.twinx()
-        for number, name in enumerate([*self.metrics, self.watched]):
-            own = number == len(self.metrics)
-            _band(right if own else ax, frame, name, f"C{3 if own else number}", dashed=own)
+        for number, name in enumerate(self.metrics):
+            _band(ax, frame, name, f"C{number}", dashed=False)
+        _band(right, frame, self.watched, "C3", dashed=True)
         for name, stop in self.bars.items():
             if stop is not None:
                 label = f"{name}({self.patience})"
                 ax.axvline(stop, color=BARS[name], linewidth=5, alpha=0.5, zorder=0, label=label)
-        ax.set(xlabel="epoch", ylabel=", ".join(_said(name) for name in self.metrics))
-        right.set_ylabel(_said(self.watched), color="C3")
+        ax.set(xlabel="epoch", ylabel=", ".join(_label(name) for name in self.metrics))
+        right.set_ylabel(_label(self.watched), color="C3")
         handles = [*ax.get_legend_handles_labels()[0], *right.get_legend_handles_labels()[0]]
         for axes in (ax, right):
-            _leave_room(axes)
+            _reserve_legend_space(axes)
         ax.legend(handles=handles, fontsize="small", loc="upper center", ncols=min(3, len(handles)))
         return ax
 
@@ -101,18 +99,15 @@ class CurvesDisplay:
         require_recorded(self.records, name)
         return [curve_of(record, name) for record in self.records if has(record, name)]
 
-    def _mean(self, name: str) -> Curve:
-        return mean_curve(self._curves(name))
-
 
 @dataclass(frozen=True)
 class ComparisonDisplay:
-    """One metric of every way of stopping, as bars with one standard deviation.
+    """One metric of every stopping method, as bars with one standard deviation.
 
     Args:
-        outcomes: what `compare` gave.
-        metric: one that was recorded.
-        protocol: whose outcomes are drawn.
+        outcomes: the result of `compare`.
+        metric: a recorded metric.
+        protocol: the protocol whose outcomes are drawn.
     """
 
     outcomes: Sequence[Outcome]
@@ -120,11 +115,11 @@ class ComparisonDisplay:
     protocol: Protocol | str = Protocol.MEAN_CURVE
 
     def frame(self) -> pd.DataFrame:
-        """One row a way: mean and standard deviation of the metric, and the epoch."""
+        """One row per method: mean and standard deviation of the metric, and the epoch."""
         taken = [o for o in self.outcomes if o.protocol == Protocol(self.protocol) and self.metric in o.metrics]
         rows = [
             {
-                "way": outcome.way.name,
+                "method": outcome.method.name,
                 self.metric: outcome.metrics[self.metric].mean,
                 "std": outcome.metrics[self.metric].std,
                 "epoch": outcome.epoch.mean,
@@ -134,31 +129,31 @@ class ComparisonDisplay:
         if not rows:
             raise ArgumentError(
                 f"None of the {len(self.outcomes)} outcomes has {self.metric!r} under {Protocol(self.protocol).value}. "
-                "Take those of compare(group)."
+                "Pass the result of compare(group)."
             )
         return pd.DataFrame(rows)
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw on `ax`, or on a new figure as high as it has to be; the first way on top."""
+        """Draw on `ax`, or on a new figure of the height needed; the first method is on top."""
         frame = self.frame()
         ax = _axes(ax, height=1.2 + 0.28 * len(frame))
         places = range(len(frame))
         deviations = [0.0 if pd.isna(std) else std for std in frame["std"]]
         ax.barh(list(places), frame[self.metric], xerr=deviations, color="C0", alpha=0.8, error_kw={"capsize": 2})
-        ax.set_yticks(list(places), [_literal(name) for name in frame["way"]], fontsize="small")
+        ax.set_yticks(list(places), [literal(name) for name in frame["method"]], fontsize="small")
         ax.invert_yaxis()
-        ax.set_xlabel(_said(self.metric))
+        ax.set_xlabel(_label(self.metric))
         return ax
 
 
 @dataclass(frozen=True)
 class ScatterDisplay:
-    """A signal against a metric, one point an epoch of a run, with Pearson's correlation over all of them.
+    """A signal against a metric, one point per epoch and run, with Pearson's correlation over all points.
 
     Args:
-        groups: each gets its own colour.
-        signal: by its label.
-        metric: one that was recorded, or a derived one such as `"generalization_loss"`.
+        groups: each has its own colour.
+        signal: its label.
+        metric: a recorded metric, or a derived one such as `"generalization_loss"`.
     """
 
     groups: Sequence[Group]
@@ -172,7 +167,7 @@ class ScatterDisplay:
         return pearson(list(frame[self.signal]), list(frame[self.metric]))
 
     def frame(self) -> pd.DataFrame:
-        """One row a point: setting, seed, epoch, and the two values; only where both are finite."""
+        """One row per point: setting, seed, epoch, and the two values; only points where both are finite."""
         for name in (self.signal, self.metric):
             require_recorded([record for group in self.groups for record in group.full], name)
         rows = [
@@ -188,8 +183,8 @@ class ScatterDisplay:
         """Draw on `ax`, or on a new figure."""
         frame, ax = self.frame(), _axes(ax)
         for setting, points in frame.groupby("setting", sort=False):
-            ax.scatter(points[self.signal], points[self.metric], s=12, alpha=0.6, label=_literal(str(setting)))
-        ax.set(xlabel=_said(self.signal), ylabel=_said(self.metric))
+            ax.scatter(points[self.signal], points[self.metric], s=12, alpha=0.6, label=literal(str(setting)))
+        ax.set(xlabel=_label(self.signal), ylabel=_label(self.metric))
         ax.set_title(rf"$\rho$ = {self.rho:.3f} over {len(frame)} points", fontsize="medium")
         if frame["setting"].nunique() > 1:
             ax.legend(fontsize="small")
@@ -203,32 +198,23 @@ def _axes(ax: Axes | None, *, height: float = 4.0) -> Axes:
 def _band(ax: Axes, frame: pd.DataFrame, name: str, color: str, *, dashed: bool) -> None:
     values, std = frame[name], frame[f"{name} std"].fillna(0.0)
     style, marker = "--" if dashed else "-", "o" if values.count() == 1 else None
-    ax.plot(frame["epoch"], values, color=color, linestyle=style, marker=marker, label=_said(name))
+    ax.plot(frame["epoch"], values, color=color, linestyle=style, marker=marker, label=_label(name))
     ax.fill_between(frame["epoch"], values - std, values + std, color=color, alpha=0.2, linewidth=0)
-    finite = [value for value in values if math.isfinite(value)]
-    if finite and min(finite) > 0.0 and max(finite) > LOG_FROM * min(finite):
+    if needs_log_scale(values):
         ax.set_yscale("log")
 
 
-def _leave_room(ax: Axes) -> None:
-    """For a legend, above all curves."""
+def _reserve_legend_space(ax: Axes) -> None:
+    """Extend the axes above all curves, where the legend is drawn."""
     low, high = ax.get_ylim()
-    ax.set_ylim(low, high * (high / low) ** ROOM if ax.get_yscale() == "log" else high + ROOM * (high - low))
+    log = ax.get_yscale() == "log"
+    ax.set_ylim(low, high * (high / low) ** LEGEND_HEIGHT if log else high + LEGEND_HEIGHT * (high - low))
 
 
-def _finite(curves: Sequence[Curve], epoch: int) -> list[float]:
-    there = [curve[epoch] for curve in curves if len(curve) > epoch]
-    return [value for value in there if value is not None and math.isfinite(value)]
+def _label(name: str) -> str:
+    return literal(name.replace("_", " "))
 
 
-def _len(curves: Sequence[Curve]) -> int:
-    return max(map(len, curves), default=0)
-
-
-def _said(name: str) -> str:
-    return _literal(name.replace("_", " "))
-
-
-def _literal(text: str) -> str:
-    """A dollar begins no mathematics."""
+def literal(text: str) -> str:
+    """Escape the dollar sign, which would start math mode."""
     return text.replace("$", r"\$")

@@ -1,38 +1,56 @@
-"""One self-contained HTML page on a set of records: what was run, the curves, the comparison, the cost.
+"""One self-contained HTML page about a set of records: what was run, the curves, the comparison, the cost.
 
-Everything on it is computed from the records by `selection`, `costs`, `correlation` and `conclusion`; the page only
-shows it. It is written at once, or not at all.
+All numbers are computed from the records by `select`, `costs`, `compare` and `conclusion`; the page only shows them.
+Texts are escaped by `heldin.lab.tables.element`. The Content-Security-Policy in `page.html` forbids all network access,
+so even a bug cannot fetch anything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime, timezone
+from functools import partial
+from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import heldin
-from heldin.errors import ArgumentError, StoreError
-from heldin.lab.charts import chart_of
-from heldin.lab.conclusion import answered, conclude, deciding_signal, measured_signals, require_signal
-from heldin.lab.grouping import Group, groups, setting_of
-from heldin.lab.page import Markup, element, facts, joined, page
-from heldin.lab.report_tables import comparison_html, cost_html, environment_html
+from heldin.errors import ArgumentError, MissingExtraError, StoreError
+from heldin.lab.charts import SHOWN, Json, chart_of
+from heldin.lab.conclusion import best_epochs, conclude, error_gap, find_outcome, main_signal, require_signal
+from heldin.lab.costs import total_cost, unit_seconds
+from heldin.lab.curves import METRICS, Estimate, Group, groups, setting_of
+from heldin.lab.methods import ORACLES, Kind, StoppingMethod, authors_method, measured_signals
+from heldin.lab.select import Outcome, Protocol, compare
 from heldin.lab.spec import RunSpec
 from heldin.lab.store import RunRecord
+from heldin.lab.tables import EMPTY, Cell, Markup, Table, element, escape, join
 
-Timings = Mapping[str, Sequence[Mapping[str, Any]]]
+Line: TypeAlias = Mapping[str, Any]
+"""A line of `timings.jsonl`."""
+
+Timings: TypeAlias = Mapping[str, Sequence[Line]]
+"""The lines of `timings.jsonl` by run id."""
+
+TEMPLATE = "page.html"
+PLACE = re.compile(r"\{\{(\w+)\}\}")
+SEEN = {Protocol.PER_RUN: "each run by its own curve", Protocol.MEAN_CURVE: "the mean curve"}
+ORDER = [*ORACLES, Kind.SIGNAL, Kind.KFOLD, Kind.KPLUS, Kind.KFOLD_EACH, Kind.HOLDOUT, Kind.NEVER]
 
 GUIDE = (
-    "Training never stopped early: every run went on to its horizon, and each way of stopping was replayed over the "
+    "Training never stopped early: every run trained to its horizon, and each stopping method was replayed over the "
     "records. Epochs count from 0.",
-    "t1(p) stops at the p-th rise of a signal over the epoch before, t2(p) after p rises in a row; signals that fall "
-    "when a network begins to memorise count their falls.",
-    "Under “each run by its own curve” a rule sees one run, as one has it in practice; under “the mean "
-    "curve” it sees the mean over the seeds, and all seeds share its epoch. Numbers are means, with the standard "
-    "deviation where there are several.",
-    "“Lost” is the test error, in points, above that of the best epoch of the runs on all the data, seed by "
-    "seed. The best epochs themselves are chosen by the test data: nobody can stop there.",
+    "t1(p) stops at the p-th rise of a signal over the previous epoch, t2(p) after p rises in a row. For signals that "
+    "fall when a network begins to memorise, falls are counted.",
+    "Under “each run by its own curve” a rule sees one run, as in practice. Under “the mean curve” it sees the mean "
+    "over the seeds, and all seeds share its epoch. Numbers are means, with the standard deviation if there are "
+    "several values.",
+    "“Lost” is the test error, in percentage points, above that of the best epoch of the runs on all the data, seed by "
+    "seed. The best epochs themselves are chosen by the test data, so no method can reach them in practice.",
 )
 
 
@@ -41,23 +59,23 @@ def write_report(
     path: Path | str,
     *,
     title: str = "What stopping early would have given",
-    environment: Mapping[str, Any] | Iterable[Mapping[str, Any]] | None = None,
+    environment: Line | Iterable[Line] | None = None,
     timings: Timings | None = None,
     signal: str | None = None,
     num_samples: Mapping[str, int] | None = None,
 ) -> Path:
-    """Write one HTML page that needs nothing but itself.
+    """Write one HTML page that loads nothing else.
 
     Args:
-        records: the runs; those that differ only in seed and fold stand together.
-        path: the file to write; its folder is made where it is missing.
-        title: of the page.
-        environment: what the runs were made with, versions by name, once or several times; by default what the
-            "begun" lines of `timings` say.
+        records: the runs; those that differ only in seed and fold are grouped.
+        path: the file to write; missing folders are created.
+        title: the title of the page.
+        environment: the versions that the runs were made with, once or several times; by default the "begun" lines of
+            `timings`.
         timings: the lines of `timings.jsonl` by run id; with them the cost is also given in seconds.
-        signal: the signal to show first and to compare with, by its label; by default gradient disparity.
-        num_samples: the size of the training set by dataset, for specs that take all there is; without it the cost of
-            those is given in epochs alone.
+        signal: the label of the signal to show first and to compare with; by default gradient disparity.
+        num_samples: the size of the training set by dataset, for specs that use all of it; without it their cost is
+            given in epochs only.
 
     Returns:
         The path of the page.
@@ -65,41 +83,84 @@ def write_report(
     listed = list(records)
     found = groups(listed)
     if not found:
-        raise ArgumentError("A report needs at least one record. Found none. Run something first.")
+        raise ArgumentError("A report should have at least one record. Found none. Run an experiment first.")
     if signal is not None and not any(signal in measured_signals(group) for group in found):
         require_signal(next((group for group in found if group.signals), found[0]), signal)
-    timed = _by_setting(listed, timings or {})
+    timed: dict[RunSpec, list[Line]] = {}
+    for record in listed:
+        timed.setdefault(setting_of(record.spec), []).extend((timings or {}).get(record.id, ()))
     settings = [_Setting(group, number, signal) for number, group in enumerate(found, start=1)]
     sections = [
-        setting.section(timed[setting.group.setting], (num_samples or {}).get(setting.dataset)) for setting in settings
+        each.section(timed[each.group.setting], (num_samples or {}).get(each.group.setting.dataset))
+        for each in settings
     ]
     begun = [line["begun"] for lines in timed.values() for line in lines if "begun" in line]
     given = [environment] if isinstance(environment, Mapping) else environment
-    surroundings = environment_html(begun if given is None else given)
-    text = page(
+    guide = element("section", element("h2", "How to read this page"), *(element("p", line) for line in GUIDE))
+    text = html_page(
         title,
         header=_header(title, settings),
-        main=joined([*sections, surroundings, _guide()]),
-        footer=element("p", f"Written by heldin {heldin.__version__}."),
-        charts=[setting.chart for setting in settings if setting.chart is not None],
+        main=join([*sections, environment_html(begun if given is None else given), guide]),
+        charts=[each.chart for each in settings if each.chart is not None],
     )
-    return _written(Path(path), text)
+    return _write(Path(path), text)
+
+
+def html_page(title: str, *, header: Markup, main: Markup, charts: Sequence[Json] = ()) -> str:
+    """A whole page of HTML; with charts it contains plotly.js."""
+    parts = {
+        "title": escape(title),
+        "header": header,
+        "main": main,
+        "footer": element("p", f"Written by heldin {heldin.__version__}."),
+        "charts": embed_json(charts),
+        "plotly": _plotly() if charts else "",
+    }
+    template = files("heldin.lab").joinpath(TEMPLATE).read_text(encoding="utf-8")
+    return PLACE.sub(lambda place: parts[place[1]], template)  # one pass, so inserted texts are not searched again
+
+
+def embed_json(value: object) -> Markup:
+    """JSON for a script element; no text in it can close the element or open another."""
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
+
+
+def _plotly() -> str:
+    try:
+        from plotly.offline import get_plotlyjs
+    except ImportError as error:
+        raise MissingExtraError('The report needs plotly. Install it: pip install "heldin[lab]".') from error
+    return str(get_plotlyjs())
+
+
+def _write(path: Path, text: str) -> Path:
+    """Write the page in one step, so that no partial page is left behind."""
+    beside = path.with_name(path.name + ".new")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside.write_text(text, encoding="utf-8")
+        beside.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            beside.unlink()
+        raise StoreError(
+            f"The report cannot be written to {path}: {error.strerror or error}. Choose another file, or free disk "
+            "space."
+        ) from error
+    return path
 
 
 class _Setting:
-    """A group of runs on the page."""
+    """The section of one group of runs."""
 
     def __init__(self, group: Group, number: int, signal: str | None) -> None:
         self.group = group
         self.anchor = f"setting-{number}"
-        self.signal = signal if signal in measured_signals(group) else deciding_signal(group)
-        self.outcomes = answered(group)
+        self.signal = signal if signal in measured_signals(group) else main_signal(group)
+        self.outcomes = compare(group)
         self.conclusion = conclude(group, self.outcomes, signal=self.signal)
         self.chart = chart_of(group, self.outcomes, self.signal)
-
-    @property
-    def dataset(self) -> str:
-        return self.group.setting.dataset
 
     @property
     def name(self) -> str:
@@ -108,28 +169,19 @@ class _Setting:
         samples = f"{spec.num_samples:,} samples of " if spec.num_samples is not None else ""
         return f"{samples}{spec.dataset}{noise}: {spec.model.replace('_', ' ')}"
 
-    def section(self, timings: Sequence[Mapping[str, Any]], num_samples: int | None) -> Markup:
+    def section(self, timings: Sequence[Line], num_samples: int | None) -> Markup:
         group = self.group
-        parts = [element("h2", self.name), facts(_facts(group)), element("p", self.conclusion, class_="conclusion")]
+        parts = [element("h2", self.name), _facts(group), element("p", self.conclusion, class_="conclusion")]
         if group.unfinished:
             ids = ", ".join(group.unfinished)
-            parts.append(
-                element("p", f"Not finished, and left out: {len(group.unfinished)} runs ({ids}).", class_="soft")
-            )
+            text = f"Left out because they are not finished: {len(group.unfinished)} runs ({ids})."
+            parts.append(element("p", text, class_="soft"))
         if self.chart is not None:
             parts.append(_figure(self.chart, group))
         if self.outcomes:
             parts.append(comparison_html(self.outcomes, self.signal))
             parts.append(cost_html(group.setting, self.outcomes, self.signal, timings, num_samples))
-        return element("section", joined(parts), id=self.anchor)
-
-
-def _by_setting(records: Sequence[RunRecord], timings: Timings) -> dict[RunSpec, list[Mapping[str, Any]]]:
-    """The lines of all runs of a setting, also of those that are put together into one."""
-    found: dict[RunSpec, list[Mapping[str, Any]]] = {}
-    for record in records:
-        found.setdefault(setting_of(record.spec), []).extend(timings.get(record.id, ()))
-    return found
+        return element("section", join(parts), id=self.anchor)
 
 
 def _header(title: str, settings: Sequence[_Setting]) -> Markup:
@@ -141,13 +193,15 @@ def _header(title: str, settings: Sequence[_Setting]) -> Markup:
             element("li", element("a", each.name, href=f"#{each.anchor}"), ". ", each.conclusion) for each in settings
         ]
         parts.append(element("ul", *points, class_="short"))
-    return joined(parts)
+    return join(parts)
 
 
-def _facts(group: Group) -> dict[str, object]:
-    """What was run: the setting, and what differs between the runs."""
+def _facts(group: Group) -> Markup:
+    """What was run: the setting, and the seeds and folds of its runs."""
     spec = group.setting
-    shared = {
+    until = "" if spec.until_loss is None else f", or training loss below {spec.until_loss:g}"
+    facts = {
+        "dataset": spec.dataset,
         "samples": "all" if spec.num_samples is None else f"{spec.num_samples:,}",
         "label noise": f"{100 * spec.label_noise:g} %",
         "augmentation": "crops and flips" if spec.augment else "none",
@@ -157,29 +211,23 @@ def _facts(group: Group) -> dict[str, object]:
         "learning rate": f"{spec.learning_rate:g}",
         "weight decay": f"{spec.weight_decay:g}",
         "loss": spec.loss.replace("_", " "),
-        "batch size": spec.batch_size,
-        "horizon": _horizon(spec),
+        "batch size": f"{spec.batch_size}",
+        "horizon": f"{spec.epochs} epochs{until}",
+        "runs on all the data": _runs(group.full),
     }
-    full = {record.spec.seed for record in group.full}
-    runs: dict[str, object] = {"runs on all the data": f"{len(group.full)} (seeds {_seeds(full)})" if full else "none"}
     for folds in group.folds:
-        num = sum(record.spec.folds == folds for record in group.folded)
-        seeds = {record.spec.seed for record in group.folded if record.spec.folds == folds}
-        runs[f"runs without one of {folds} folds"] = f"{num} (seeds {_seeds(seeds)})"
-    return {"dataset": spec.dataset, **shared, **runs}
+        facts[f"runs without one of {folds} folds"] = _runs([r for r in group.folded if r.spec.folds == folds])
+    terms = [element("div", element("dt", name), element("dd", value)) for name, value in facts.items()]
+    return element("dl", *terms, class_="facts")
 
 
-def _horizon(spec: RunSpec) -> str:
-    until = "" if spec.until_loss is None else f", or training loss below {spec.until_loss:g}"
-    return f"{spec.epochs} epochs{until}"
+def _runs(records: Sequence[RunRecord]) -> str:
+    seeds = ", ".join(map(str, sorted({record.spec.seed for record in records})))
+    return f"{len(records)} (seeds {seeds})" if records else "none"
 
 
-def _seeds(seeds: set[int]) -> str:
-    return ", ".join(map(str, sorted(seeds)))
-
-
-def _figure(chart: dict[str, Any], group: Group) -> Markup:
-    """The place of a chart, what one can choose, and what one sees."""
+def _figure(chart: Json, group: Group) -> Markup:
+    """A chart with its controls and its caption."""
     metrics = [
         element(
             "label",
@@ -192,31 +240,169 @@ def _figure(chart: dict[str, Any], group: Group) -> Markup:
     controls = [element("span", *metrics, class_="choice", role="radiogroup", **{"aria-label": "Metric"})]
     if signals:
         controls.append(element("label", "Signal ", element("select", *signals)))
-    several = " Lines are means over the seeds, bands reach from the lowest to the highest run." * (len(group.full) > 1)
-    stops = " The wide bars mark the stops on the mean curve, the ticks below those of the single runs." * bool(signals)
-    thinned = f" Of these long curves every {chart['stride']} epochs are drawn." * (chart["stride"] > 1)
-    hint = "Drag to zoom, double-click to go back, click a name to hide its curve."
-    caption = element("figcaption", element("p", class_="told"), element("p", hint + several + stops + thinned))
+    hints = ["Drag to zoom, double-click to reset, click a name to hide its curve."]
+    if len(group.full) > 1:
+        hints.append("Lines are means over the seeds, bands range from the lowest to the highest run.")
+    if signals:
+        hints.append("The wide bars mark the stops on the mean curve, the ticks below those of the single runs.")
+    if chart["stride"] > 1:
+        hints.append(f"These long curves are drawn at every {chart['stride']} epochs.")
+    caption = element("figcaption", element("p", class_="summary"), element("p", " ".join(hints)))
     drawn = element("div", element("div", *controls, class_="controls"), element("div", class_="plot"), class_="card")
     missing = element("noscript", "The curves need JavaScript; the tables do not.")
     return element("figure", drawn, missing, caption, class_="chart")
 
 
-def _guide() -> Markup:
-    return element("section", element("h2", "How to read this page"), *(element("p", line) for line in GUIDE))
+def comparison_html(outcomes: Sequence[Outcome], signal: str | None) -> Markup:
+    """Every stopping method under both protocols; signals other than `signal` are collapsed."""
+    methods = list(dict.fromkeys(outcome.method for outcome in outcomes))
+    others = [method for method in methods if method.kind is Kind.SIGNAL and method.signal != signal]
+    first = sorted((method for method in methods if method not in others), key=_rank)
+    parts = [element("h3", "The comparison"), _comparison(outcomes, first, signal)]
+    if others:
+        inside = _comparison(outcomes, others, signal)
+        num = len({method.signal for method in others})
+        parts.append(element("details", element("summary", f"{num} other signal{'s' * (num != 1)}"), inside))
+    return join(parts)
 
 
-def _written(path: Path, text: str) -> Path:
-    """Put the page in its place at once."""
-    beside = path.with_name(path.name + ".new")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_text(text, encoding="utf-8")
-        beside.replace(path)
-    except OSError as error:
-        with suppress(OSError):
-            beside.unlink()
-        raise StoreError(
-            f"The report cannot be written to {path}: {error.strerror or error}. Choose another file, or make room."
-        ) from error
-    return path
+def _rank(method: StoppingMethod) -> int:
+    return ORDER.index(method.kind)
+
+
+def _comparison(outcomes: Sequence[Outcome], methods: Sequence[StoppingMethod], signal: str | None) -> Markup:
+    metrics = [name for name in SHOWN if any(name in outcome.metrics for outcome in outcomes)]
+    found = {(method, p): find_outcome(outcomes, method, p) for method in methods for p in Protocol}
+    best = best_epochs(outcomes)
+    lost: dict[StoppingMethod, float] = {}
+    for method in methods:
+        outcome = found[method, Protocol.PER_RUN]
+        gap = error_gap(outcome, best) if outcome and best else None
+        if gap is not None:
+            lost[method] = 100.0 * gap.lost
+    most = max(lost.values(), default=0.0)
+    notes: dict[str, int] = {}
+
+    def name(method: StoppingMethod) -> Markup:
+        each = [f"{SEEN[p]}: {note}" for p in Protocol if (o := found[method, p]) for note in o.notes]
+        marks = [notes.setdefault(note, len(notes) + 1) for note in dict.fromkeys(each)]
+        return join([method.name.replace("_", " "), *(element("sup", mark) for mark in marks)], " ")
+
+    columns: dict[str, Callable[[StoppingMethod], Cell]] = {
+        "method": name,
+        "lost, points": lambda method: _lost(lost.get(method), most),
+    }
+    headings, titles = [("", 1)], {}
+    for protocol in Protocol:
+        # further metrics on the mean curve would make the table wider than a page
+        shown = ["epoch", *(metrics if protocol is Protocol.PER_RUN else metrics[:2])]
+        for quantity in shown:
+            column = f"{protocol.value} {quantity}"
+            columns[column] = partial(_quantity, found, protocol, quantity)
+            titles[column] = METRICS[quantity].title + METRICS[quantity].unit if quantity in METRICS else quantity
+        headings.append((SEEN[protocol], len(shown) + (protocol is Protocol.PER_RUN)))
+    table = Table.from_items(methods, columns)
+    drawn = table.html(headings=headings, titles=titles, row_classes=[_row_class(m, signal) for m in methods])
+    return join([drawn, element("ol", *(element("li", note) for note in notes), class_="notes") if notes else ""])
+
+
+def _quantity(
+    found: Mapping[tuple[StoppingMethod, Protocol], Outcome | None],
+    protocol: Protocol,
+    quantity: str,
+    method: StoppingMethod,
+) -> Cell:
+    """The epoch or a metric of a method under a protocol."""
+    outcome = found[method, protocol]
+    if outcome is None:
+        return None
+    if quantity == "epoch":
+        return _number(outcome.epoch, 1.0, 1)
+    return _number(outcome.metrics.get(quantity), METRICS[quantity].factor, METRICS[quantity].decimals)
+
+
+def _row_class(method: StoppingMethod, signal: str | None) -> str | None:
+    if method.kind in ORACLES:
+        return "oracle"
+    return "deciding" if signal is not None and method == authors_method(signal) else None
+
+
+def _number(value: Estimate | None, factor: float, decimals: int) -> Cell:
+    """A mean, and in small type the standard deviation."""
+    if value is None or not math.isfinite(value.mean):
+        return None
+    whole = value.std is None and float(value.mean).is_integer() and factor == 1.0
+    shown = f"{factor * value.mean:.{0 if whole else decimals}f}"
+    if value.std is None:
+        return shown
+    return join([shown, element("small", f"± {factor * value.std:.{decimals}f}")], " ")
+
+
+def _lost(points: float | None, most: float) -> Cell:
+    """The points lost, with a bar."""
+    if points is None:
+        return None
+    share = max(0.0, points / most) if most > 0.0 else 0.0
+    bar = element("span", element("i", style=f"width:{100 * share:.0f}%"), class_="bar", **{"aria-hidden": "true"})
+    return join([f"{points:.1f}".replace("-0.0", "0.0"), bar], "")
+
+
+def cost_html(
+    spec: RunSpec,
+    outcomes: Sequence[Outcome],
+    signal: str | None,
+    timings: Sequence[Line],
+    num_samples: int | None,
+) -> Markup:
+    """What each method costs up to its stop, for one seed; with timings also in seconds."""
+    shown = [
+        outcome
+        for outcome in sorted(outcomes, key=lambda each: _rank(each.method))
+        if outcome.protocol is Protocol.PER_RUN
+        and outcome.method.kind not in ORACLES
+        and (outcome.method.kind is not Kind.SIGNAL or outcome.method.signal == signal)
+    ]
+    columns: dict[str, Callable[[Outcome], Cell]] = {
+        "method": lambda outcome: outcome.method.name.replace("_", " "),
+        "epochs trained": lambda outcome: f"{_num_epochs(outcome):.1f}",
+    }
+    units = unit_seconds(timings)
+    text = "For one seed, up to the stop of each run by its own curve; folds and retraining included."
+    if spec.num_samples is None and num_samples is None:
+        text += f" The records do not contain the number of samples of {spec.dataset}, so batches are not counted."
+    else:
+        costs = {o.method: cost for o in shown if (cost := total_cost(o, spec, num_samples)) is not None}
+        columns["batch gradients"] = lambda outcome: f"{costs[outcome.method].batch_gradients:,.0f}"
+        if units is not None:
+            columns["seconds"] = lambda outcome: f"{units.seconds(costs[outcome.method]):,.1f}"
+            text += " Seconds are computed from the median time of each operation."
+    table = Table.from_items(shown, columns).html(row_classes=[_row_class(o.method, signal) for o in shown])
+    return join([element("h3", "The cost"), table, element("p", text, class_="soft")])
+
+
+def _num_epochs(outcome: Outcome) -> float:
+    """Epochs of training for one seed, summed over all its models."""
+    return sum(choice.trained + choice.retrained for choice in outcome.choices) / len(outcome.seeds)
+
+
+def environment_html(begun: Iterable[Line]) -> Markup:
+    """The versions that the runs were made with: one row per environment."""
+    found: dict[tuple[tuple[str, str], ...], list[object]] = {}
+    for line in begun:
+        shared = tuple((name, str(value)) for name, value in line.items() if name != "time")
+        found.setdefault(shared, []).append(line.get("time"))
+    if not found:
+        return Markup("")
+    names = dict.fromkeys(name for shared in found for name, _ in shared)
+    rows: list[dict[str, Cell]] = [
+        {"started": _days(times), **dict(shared), "times": len(times)} for shared, times in found.items()
+    ]
+    table = Table(("started", *names, "times"), tuple(rows))
+    return element("section", element("h2", "The environment"), table.html())
+
+
+def _days(times: Sequence[object]) -> str:
+    """The first and the last day, in UTC."""
+    known = sorted(float(time) for time in times if isinstance(time, (int, float)) and math.isfinite(time))
+    days = [datetime.fromtimestamp(time, timezone.utc).date().isoformat() for time in known]
+    return " to ".join(dict.fromkeys([days[0], days[-1]])) if days else EMPTY

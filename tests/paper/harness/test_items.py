@@ -3,9 +3,9 @@
 import pytest
 
 from heldin.errors import ArgumentError
+from heldin.lab.methods import Kind, StoppingMethod
 from heldin.lab.spec import RunSpec
 from heldin.lab.store import RunRecord
-from heldin.lab.ways import Kind, Way
 from paper.harness import MEAN_CURVE, PER_RUN, Item, Result, Runs, merge
 from paper.harness.items import build_items, run_order, select_items
 from paper.stops import point_estimate
@@ -48,7 +48,7 @@ def test_an_item_is_built_from_its_own_runs_only():
 def test_items_with_the_same_runs_share_outcomes():
     runs = Runs("laptop", [record(SPEC.with_(seed=seed)) for seed in range(2)])
     first, second, part = (runs.only([SPEC.with_(seed=s) for s in seeds]) for seeds in ((0, 1), (0, 1), (0,)))
-    method = Way(Kind.NEVER)
+    method = StoppingMethod(Kind.NEVER)
     assert first.group(SPEC).outcome(method, PER_RUN) is second.group(SPEC).outcome(method, PER_RUN)
     assert len(part.group(SPEC).outcome(method, PER_RUN).choices) == 1
 

@@ -1,14 +1,14 @@
-"""Ways of choosing an epoch: their names, and which ones the records of a group can answer."""
+"""Stopping methods: their names, and which ones the records of a group support."""
 
 from __future__ import annotations
 
 import pytest
 
 from heldin.errors import ArgumentError
-from heldin.lab.grouping import groups
+from heldin.lab.curves import groups
+from heldin.lab.methods import Kind, StoppingMethod, has_best_epoch, methods_for, rule_name
 from heldin.lab.spec import RunSpec
 from heldin.lab.store import RunRecord
-from heldin.lab.ways import Kind, Way, rule_name, waits_since_best, ways_for
 from heldin.rules import (
     ConsecutiveRises,
     FirstMinimum,
@@ -18,7 +18,6 @@ from heldin.rules import (
     Smoothed,
     any_of,
 )
-from heldin.types import Direction
 
 
 def record(signals=("gradient_disparity", "gwa", "evidence_based"), **changes):
@@ -31,30 +30,29 @@ def record(signals=("gradient_disparity", "gwa", "evidence_based"), **changes):
     [
         (NthRise(5), "t1(5)"),
         (ConsecutiveRises(2), "t2(2)"),
-        (NthRise(5, min_delta=0.5), "NthRise(patience=5, min_delta=0.5)"),
-        (Patience(10), "Patience(patience=10)"),
-        (FirstMinimum(), "FirstMinimum(window=3, patience=5)"),
-        (Level(0.0), "Level(threshold=0.0)"),
-        (Level(0.0, direction=Direction.FALLS), "Level(threshold=0.0, direction=falls)"),
-        (Smoothed(NthRise(5), window=3), "Smoothed(rule=NthRise(patience=5), window=3)"),
+        (NthRise(5, min_delta=0.5), "NthRise(5, 0.5)"),
+        (Patience(10), "Patience(10)"),
+        (FirstMinimum(), "FirstMinimum(3, 5)"),
+        (Level(0.0), "Level(0.0)"),
+        (Smoothed(NthRise(5), window=3), "Smoothed(NthRise(5), 3)"),
     ],
 )
-def test_rules_are_named_by_what_sets_them_apart(rule, expected):
+def test_rule_names(rule, expected):
     assert rule_name(rule) == expected
 
 
 @pytest.mark.parametrize(
-    ("way", "expected"),
+    ("method", "expected"),
     [
-        (Way(Kind.SIGNAL, "cosine@fixed", NthRise(5)), "cosine@fixed, t1(5)"),
-        (Way(Kind.KFOLD, rule=ConsecutiveRises(5), folds=5), "5-fold, t2(5)"),
-        (Way(Kind.HOLDOUT, rule=NthRise(3), folds=10), "1/10 held out, t1(3)"),
-        (Way(Kind.SIGNAL, "gwa", Patience(10), roll_back=True), "gwa, Patience(patience=10), rolled back"),
-        (Way("never"), "no early stopping"),
+        (StoppingMethod(Kind.SIGNAL, "cosine@fixed", NthRise(5)), "cosine@fixed, t1(5)"),
+        (StoppingMethod(Kind.KFOLD, rule=ConsecutiveRises(5), folds=5), "5-fold, t2(5)"),
+        (StoppingMethod(Kind.HOLDOUT, rule=NthRise(3), folds=10), "1/10 held out, t1(3)"),
+        (StoppingMethod(Kind.SIGNAL, "gwa", Patience(10), roll_back=True), "gwa, Patience(10), rolled back"),
+        (StoppingMethod("never"), "no early stopping"),
     ],
 )
-def test_ways_say_what_decides_and_by_which_rule(way, expected):
-    assert way.name == expected
+def test_method_names(method, expected):
+    assert method.name == expected
 
 
 @pytest.mark.parametrize(
@@ -68,14 +66,14 @@ def test_ways_say_what_decides_and_by_which_rule(way, expected):
         ({"kind": Kind.SIGNAL, "signal": "cosine", "rule": any_of(cosine=NthRise(5), sign=NthRise(5))}, "one curve"),
     ],
 )
-def test_impossible_ways_are_refused(arguments, message):
+def test_impossible_methods_raise(arguments, message):
     with pytest.raises(ArgumentError, match=message):
-        Way(**arguments)
+        StoppingMethod(**arguments)
 
 
-def test_a_group_answers_every_signal_with_the_papers_rules_and_its_authors_own():
+def test_every_signal_has_the_papers_rules_and_that_of_its_authors():
     (group,) = groups([record()])
-    assert [way.name for way in ways_for(group)] == [
+    assert [method.name for method in methods_for(group)] == [
         "best epoch by test loss",
         "best epoch by test accuracy",
         "no early stopping",
@@ -83,10 +81,10 @@ def test_a_group_answers_every_signal_with_the_papers_rules_and_its_authors_own(
         "gradient_disparity, t2(5)",
         "gwa, t1(5)",
         "gwa, t2(5)",
-        "gwa, Patience(patience=10), rolled back",
+        "gwa, Patience(10), rolled back",
         "evidence_based, t1(5)",
         "evidence_based, t2(5)",
-        "evidence_based, Level(threshold=0.0)",
+        "evidence_based, Level(0.0)",
     ]
 
 
@@ -106,13 +104,13 @@ def test_a_group_answers_every_signal_with_the_papers_rules_and_its_authors_own(
         ),
     ],
 )
-def test_folds_are_used_as_far_as_they_are_there(records, kinds):
+def test_folds_give_the_methods_that_they_support(records, kinds):
     (group,) = groups(records)
-    assert {way.kind for way in ways_for(group)} == kinds
+    assert {method.kind for method in methods_for(group)} == kinds
 
 
-def test_rules_that_wait_since_the_best_can_be_rolled_back():
-    assert waits_since_best(Smoothed(Patience(10), window=10))
-    assert waits_since_best(FirstMinimum())
-    assert not waits_since_best(Smoothed(NthRise(5), window=3))
-    assert not waits_since_best(Level(0.0))
+def test_rules_with_a_best_epoch():
+    assert has_best_epoch(Smoothed(Patience(10), window=10))
+    assert has_best_epoch(FirstMinimum())
+    assert not has_best_epoch(Smoothed(NthRise(5), window=3))
+    assert not has_best_epoch(Level(0.0))
