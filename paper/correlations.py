@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from heldin.lab.compare import pearson
-from heldin.lab.curves import Curve, Estimate, curve_of, estimate, has, held, mean_curve
+from heldin.lab.curves import Curve, Estimate, curve_of, estimate, has, mean_curve, value_at
 from heldin.lab.store import RunRecord
 from paper.harness import MEAN_CURVE, NO_PROTOCOL, PER_RUN, RunGroup
 from paper.stops import mean, point_estimate
@@ -69,7 +69,7 @@ def _mean_curve(records: Records, name: str) -> Curve:
 def last_by_seed(group: RunGroup, name: str) -> dict[int, float]:
     """Return the last value of a curve for each seed."""
     return {
-        record.spec.seed: held(curve_of(record, name), len(record.epochs) - 1)
+        record.spec.seed: value_at(curve_of(record, name), len(record.epochs) - 1)
         for record in group.full
         if has(record, name)
     }

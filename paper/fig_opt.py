@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from heldin.lab.curves import curve_of, held
+from heldin.lab.curves import curve_of, value_at
 from heldin.lab.methods import Kind, StoppingMethod
 from heldin.lab.tables import Table
 from heldin.rules import NthRise
@@ -64,7 +64,7 @@ def _errors(group: RunGroup, epochs: Mapping[int | None, int]) -> dict[int, floa
     """Return the test error at the epoch of each seed, or at the common epoch, in percent."""
     chosen = [(record, epochs.get(record.spec.seed, epochs.get(None))) for record in group.full]
     return {
-        record.spec.seed: 100.0 * held(curve_of(record, "test_error"), epoch)
+        record.spec.seed: 100.0 * value_at(curve_of(record, "test_error"), epoch)
         for record, epoch in chosen
         if epoch is not None
     }
@@ -74,7 +74,9 @@ def _late_changes(group: RunGroup, panel: str) -> Iterator[Row]:
     """The changes from epoch 20 to the last one, in runs that are longer."""
     for name, curve in (("disparity", DISPARITY), ("loss", "test_loss")):
         long = [curve_of(record, curve) for record in group.full if len(record.epochs) > LATE_EPOCH + 1]
-        changes = estimate_or_none([held(values, len(values) - 1) - held(values, LATE_EPOCH) for values in long])
+        changes = estimate_or_none(
+            [value_at(values, len(values) - 1) - value_at(values, LATE_EPOCH) for values in long]
+        )
         remark = count_remark(len(long), len(group.full), f"lasted longer than {LATE_EPOCH} epochs")
         yield f"{panel}.late.{name}", NO_PROTOCOL, changes, remark
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from heldin.lab.compare import comparison
-from heldin.lab.curves import Estimate, curve_of, estimate, has, held, mean_curve
+from heldin.lab.curves import Estimate, curve_of, estimate, has, mean_curve, value_at
 from heldin.lab.figures import CurvesDisplay
 from heldin.lab.methods import FOLD_KINDS, Kind, StoppingMethod
 from heldin.lab.store import RunRecord
@@ -94,7 +94,7 @@ def metric_by_seed(group: RunGroup, method: StoppingMethod, protocol: str, metri
     for choice in group.outcome(method, protocol).choices:
         for run in choice.runs:
             if has(records[run], name):
-                value = convert(held(curve_of(records[run], name), choice.epoch))
+                value = convert(value_at(curve_of(records[run], name), choice.epoch))
                 found.setdefault(records[run].spec.seed, []).append(value)
     return {seed: mean(values) for seed, values in found.items()}
 

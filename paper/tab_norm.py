@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import torch
 
-from heldin.lab.curves import curve_of, has, held
+from heldin.lab.curves import curve_of, has, value_at
 from heldin.lab.methods import StoppingMethod
 from heldin.lab.registry import build_model
 from heldin.lab.spec import RunSpec
@@ -42,9 +42,9 @@ def _growth(group: RunGroup, number: str, method: StoppingMethod) -> Iterator[Ro
     norms = {run: curve_of(record, "parameter_norm") for run, record in records.items()}
     for protocol in PROTOCOLS:
         choices = group.outcome(method, protocol).choices
-        growth = [held(norms[run], c.epoch) / start[run] for c in choices for run in c.runs if run in records]
+        growth = [value_at(norms[run], c.epoch) / start[run] for c in choices for run in c.runs if run in records]
         yield f"{number}.gd", protocol, estimate_or_none(growth), stop_remark(group, method, protocol)
-    growth = [held(curve, len(curve) - 1) / start[run] for run, curve in norms.items()]
+    growth = [value_at(curve, len(curve) - 1) / start[run] for run, curve in norms.items()]
     yield f"{number}.end", NO_PROTOCOL, estimate_or_none(growth), ""
 
 

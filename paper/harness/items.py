@@ -93,11 +93,11 @@ class RunGroup(Group):
     def _outcomes(self) -> dict[tuple[StoppingMethod, str], Outcome]:
         return {}
 
-    def outcome(self, way: StoppingMethod, protocol: str) -> Outcome:
+    def outcome(self, method: StoppingMethod, protocol: str) -> Outcome:
         """Return what a stopping method selects under a protocol."""
-        if (way, protocol) not in self._outcomes:
-            self._outcomes[way, protocol] = select(self, way, protocol)
-        return self._outcomes[way, protocol]
+        if (method, protocol) not in self._outcomes:
+            self._outcomes[method, protocol] = select(self, method, protocol)
+        return self._outcomes[method, protocol]
 
 
 @dataclass(frozen=True, eq=False)

@@ -30,18 +30,6 @@ from heldin.needs import BatchGradients
 from heldin.probing.isolation import derive_seed, seeded_randomness
 from heldin.probing.losses import unreduced
 
-METRICS = ("test_loss", "test_error", "test_top5", "test_auc")
-"""The metrics on the test set that a record may hold."""
-
-TITLES = {
-    "test_loss": "test loss",
-    "test_error": "test error",
-    "test_accuracy": "test accuracy",  # 1 - test_error
-    "test_top5": "test top-5 error",
-    "test_auc": "test AUC",
-}
-"""How tables and figures name them."""
-
 EVALUATION_BATCH = 128  # small enough for the outputs of convolutions to stay in the cache: a third faster than 512
 
 OnEpoch = Callable[[JsonObject], None]
