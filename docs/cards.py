@@ -117,8 +117,8 @@ def index() -> str:
         "",
         "*Cost* is that of one measurement on 5 batches of 128 samples: the number of backward passes (each with its",
         "forward pass), optimizer steps and further forward passes, each over one batch. Per-sample gradients",
-        "(`SampleGradients`, `ClassGradients`) count as the gradients of their batch, although they take longer. Gradients",
-        "and outputs that several signals need are computed once.",
+        "(`SampleGradients`, `ClassGradients`) count as the gradients of their batch, although they take longer.",
+        "Gradients and outputs that several signals need are computed once.",
         "",
     ]
     rows = list(heldin.list_signals())

@@ -13,10 +13,8 @@ import matplotlib
 import pytest
 
 import heldin
-from heldin import needs
 from heldin.lab.ways import rule_name
 from heldin.rules import ConsecutiveRises, NthRise
-from heldin.signals import REGISTRY
 
 matplotlib.use("Agg")
 
@@ -82,10 +80,10 @@ def cards():
     return module
 
 
-@pytest.mark.parametrize("name", sorted(REGISTRY))
+@pytest.mark.parametrize("name", sorted(heldin.signals.REGISTRY))
 def test_a_signal_has_a_page(cards, name):
     page = ROOT / "docs" / "signals" / cards.PAGE_OF[name]
-    assert f"::: heldin.{REGISTRY[name].__name__}\n" in page.read_text()
+    assert f"::: heldin.{heldin.signals.REGISTRY[name].__name__}\n" in page.read_text()
 
 
 def test_pages_of_signals_are_up_to_date(cards):
@@ -95,8 +93,8 @@ def test_pages_of_signals_are_up_to_date(cards):
 
 def test_every_need_is_documented():
     text = (ROOT / "docs" / "signals" / "your-own.md").read_text()
-    for name, need in vars(needs).items():
-        if isinstance(need, type) and issubclass(need, needs.Need) and need is not needs.Need:
+    for name, need in vars(heldin.needs).items():
+        if isinstance(need, type) and issubclass(need, heldin.needs.Need) and need is not heldin.needs.Need:
             assert f"| `{name}(" in text
 
 
