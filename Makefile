@@ -1,4 +1,4 @@
-# `make demo` and `make test` set everything up by themselves.
+# `make demo` and `make test` install what they need into .venv.
 PYTHON ?= python3.11
 VENV := .venv
 WORKERS ?= 2
@@ -10,50 +10,50 @@ PIP := $(BIN)/pip install --quiet --no-compile --disable-pip-version-check -c co
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all lint types bench docs format clean
 
-help:  ## list what can be made
+help:  ## list these commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
 $(LAB): pyproject.toml constraints.txt
-	@command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) not found; name another Python >= 3.10: make PYTHON=python3 ..."; exit 1; }
+	@command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) not found; choose another Python >= 3.10: make PYTHON=python3 ..."; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing heldin and its lab into $(VENV) (a few minutes the first time)"
 	@$(PIP) -e '.[lab]' 2>$(VENV)/install.log || { cat $(VENV)/install.log; exit 1; }
 	@touch $@
 
 $(STAMP): $(LAB)
-	@echo "installing what tests and documents need, all frameworks among it (a few minutes more)"
+	@echo "installing what tests and documentation need, with all frameworks (a few more minutes)"
 	@$(PIP) -e '.[dev]' 2>$(VENV)/install.log || { cat $(VENV)/install.log; exit 1; }
 	@touch $@
 
-demo: $(LAB)  ## few, noisy digits: gradient disparity against cross-validation and no stopping
+demo: $(LAB)  ## compare gradient disparity with cross-validation and no early stopping, on few noisy digits
 	@$(BIN)/heldin demo
 
-test: lint types  ## linters, types and the whole suite
+test: lint types  ## run linters, type checker and all tests that are not slow
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow"
 
-test-all: lint types  ## the same, with the slow suites
+test-all: lint types  ## the same, with the slow tests
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-lint: $(STAMP)
+lint: $(STAMP)  ## run ruff
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 
-types: $(STAMP)
+types: $(STAMP)  ## run mypy
 	@$(BIN)/mypy
 
-format: $(STAMP)  ## let ruff lay out the code
+format: $(STAMP)  ## format the code with ruff
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: $(STAMP)  ## time and memory of a measurement, as ratios, into benchmarks/results/
+bench: $(STAMP)  ## measure time and memory as ratios, into benchmarks/results/
 	@$(BIN)/python benchmarks/bench_measure.py
 	@$(BIN)/python benchmarks/bench_moments.py
 	@$(BIN)/python benchmarks/bench_signals.py
 	@$(BIN)/python benchmarks/bench_lab.py
 	@$(BIN)/python benchmarks/bench_lora.py
 
-docs: $(STAMP)  ## the documentation site, into site/
+docs: $(STAMP)  ## build the documentation, into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet && echo "open site/index.html"
 
-clean:  ## remove everything that was made, .venv too
+clean:  ## remove everything that make created, also .venv
 	rm -rf $(VENV) build site .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,67 +1,124 @@
-"""The pages of the signals, written from their cards: `python docs/cards.py`. A test holds them together."""
+"""Writes the pages of the signals: `python docs/cards.py`. A test compares the files with what this program writes."""
 
-import importlib
 from pathlib import Path
 
 import heldin
 from heldin.signals import REGISTRY
 from heldin.signals.signal import Family
 
-PAGES = Path(__file__).parent / "signals"
-BY_HAND = {"gradient_disparity"}  # modules whose page says more than the card
+FOLDER = Path(__file__).parent / "signals"
 
-
-def main() -> None:
-    """Write all pages."""
-    for name, text in pages().items():
-        (PAGES / name).write_text(text)
+PAGES = {  # file -> title, introduction, names of the signals
+    "gradient-variance.md": (
+        "Gradient variance",
+        "How much the gradients of different batches vary.",
+        ["gradient_variance"],
+    ),
+    "noise-scale.md": (
+        "Gradient noise scale",
+        "The noise of the gradient relative to its size, as a batch size.",
+        ["noise_scale"],
+    ),
+    "coherence.md": (
+        "Coherence and diversity",
+        "How much the gradients of single samples add up, or cancel.",
+        ["coherence", "diversity"],
+    ),
+    "evidence.md": (
+        "Evidence-based criterion",
+        "Whether the gradient differs from noise, coordinate by coordinate.",
+        ["evidence_based"],
+    ),
+    "gradient-snr.md": (
+        "Gradient signal-to-noise ratio",
+        "The squared mean of per-sample gradients relative to their variance, coordinate by coordinate.",
+        ["gsnr"],
+    ),
+    "alignment.md": (
+        "Alignment of batch gradients",
+        "Whether the gradients of different batches point in the same direction.",
+        ["cosine", "inner_product", "sign"],
+    ),
+    "gradient-confusion.md": (
+        "Gradient confusion",
+        "The largest disagreement between the gradients of two batches.",
+        ["gradient_confusion"],
+    ),
+    "class-alignment.md": (
+        "Alignment within a class",
+        "How much the gradients of samples of one class agree.",
+        ["class_alignment"],
+    ),
+    "stiffness.md": (
+        "Stiffness within a class",
+        "The mean cosine between the gradients of samples of one class.",
+        ["stiffness"],
+    ),
+    "optimization-variance.md": (
+        "Optimization variance",
+        "How much the outputs differ after single optimizer steps on different batches.",
+        ["optimization_variance"],
+    ),
+    "label-wave.md": (
+        "Label Wave",
+        "How many predictions changed since the last measurement.",
+        ["label_wave"],
+    ),
+    "susceptibility.md": (
+        "Susceptibility to noisy labels",
+        "How fast the network learns random labels.",
+        ["susceptibility"],
+    ),
+    "prediction-variance.md": (
+        "Prediction variance",
+        "How much the outputs vary over the last measurements.",
+        ["prediction_variance"],
+    ),
+    "gradient-weight-alignment.md": (
+        "Gradient-weight alignment",
+        "Whether the negative gradients of single samples point in the direction of the weights.",
+        ["gwa"],
+    ),
+}
+WRITTEN_BY_HAND = {"gradient_disparity": "gradient-disparity.md", "train_val_disparity": "gradient-disparity.md"}
+PAGE_OF = {name: file for file, (_, _, names) in PAGES.items() for name in names} | WRITTEN_BY_HAND
 
 
 def pages() -> dict[str, str]:
-    """File name -> text, for every page that is written from cards."""
-    modules: dict[str, list[type]] = {}
-    for kind in REGISTRY.values():
-        modules.setdefault(kind.__module__, []).append(kind)
-    found = {"index.md": index()}
-    for module, kinds in modules.items():
-        name = module.rsplit(".", 1)[-1]
-        if name not in BY_HAND:
-            found[f"{slug(name)}.md"] = page(module, kinds)
-    return found
+    """Return the text of every page by file name."""
+    return {"index.md": index(), **{file: page(*content) for file, content in PAGES.items()}}
 
 
-def slug(module: str) -> str:
-    """The file name of a module's page."""
-    return module.replace("_", "-")
-
-
-def page(module: str, kinds: list[type]) -> str:
-    """The page of one module: its title and the card of each signal in it."""
-    summary = (importlib.import_module(module).__doc__ or "").splitlines()[0]
-    title, _, rest = summary.partition(" (")
-    lines = [f"# {title}", "", rest.partition("): ")[2].capitalize(), ""]
-    for kind in sorted(kinds, key=lambda kind: kind.__name__):
-        rule = next(row["rule"] for row in heldin.list_signals() if row["name"] == kind.name)  # type: ignore[attr-defined]
+def page(title: str, introduction: str, names: list[str]) -> str:
+    """Return a page: the docstring of each signal, and its rule and direction."""
+    rules = {row["name"]: row["rule"] for row in heldin.list_signals()}
+    lines = [f"# {title}", "", introduction, ""]
+    for name in names:
+        signal = REGISTRY[name]
         lines += [
-            f"::: heldin.{kind.__name__}",
+            f"::: heldin.{signal.__name__}",
             "    options: { members: false, heading_level: 2 }",
             "",
-            f"In results it is `{kind.name}`; its own rule is `{rule}`; it {kind.direction.value} when the "  # type: ignore[attr-defined]
-            "network begins to memorise.",
+            f"Its name in results is `{name}`. Its default rule is `{rules[name]}`.",
+            f"It {signal.direction.value} when the network begins to memorise.",
             "",
         ]
     return "\n".join(lines).rstrip() + "\n"
 
 
 def index() -> str:
-    """The table of all signals, by family."""
+    """Return the table of all signals, by family."""
     lines = [
         "# All signals",
         "",
-        "`heldin.list_signals()` prints this table. Cost is in forward and backward passes over one batch, s being the",
-        "number of batches; where several signals are measured together, what they share is computed once. Signals of",
-        "one family tell much the same: they are no independent witnesses. In a terminal `heldin signals NAME`, or",
-        "`help(heldin.GradientDisparity)`, shows a signal's card.",
+        "`heldin.list_signals()` prints this table. `help(heldin.GradientDisparity)`, or `heldin signals NAME` in a",
+        "terminal, shows the documentation of one signal. Signals of one family measure nearly the same: they are not",
+        "independent evidence.",
+        "",
+        "*Cost* is that of one measurement on 5 batches of 128 samples: the number of backward passes (each with its",
+        "forward pass), optimizer steps and further forward passes, each over one batch. Per-sample gradients",
+        "(`SampleGradients`, `ClassGradients`) count as the gradients of their batch, although they take longer.",
+        "Gradients and outputs that several signals need are computed once.",
         "",
     ]
     rows = list(heldin.list_signals())
@@ -71,8 +128,8 @@ def index() -> str:
             lines += [f"## {family.value.capitalize()}", "", "| name | needs | cost | direction | rule | reference |"]
             lines += ["|---|---|---|---|---|---|"]
             lines += [
-                f"| [`{row['name']}`]({slug(REGISTRY[row['name']].__module__.rsplit('.', 1)[-1])}.md) | "
-                f"`{row['needs']}` | {row['cost']} | {row['direction']} | `{row['rule']}` | {row['reference']} |"
+                f"| [`{row['name']}`]({PAGE_OF[row['name']]}) | `{row['needs']}` | {row['cost']} | "
+                f"{row['direction']} | `{row['rule']}` | {row['reference']} |"
                 for row in members
             ]
             lines.append("")
@@ -80,4 +137,5 @@ def index() -> str:
 
 
 if __name__ == "__main__":
-    main()
+    for file, text in pages().items():
+        (FOLDER / file).write_text(text)

@@ -1,8 +1,8 @@
-"""Early stopping on few, noisy digits: the demo.
+"""Early stopping on few, noisy digits, in a plain PyTorch loop.
 
-A small network is trained on 300 handwritten digits (scikit-learn's, 8 x 8 pixels), half of which carry a random
-label. Trained to the end it memorises the wrong labels; gradient disparity says when to stop, from the training data
-alone. The test set is only looked at to show what stopping was worth.
+A small network is trained on 300 handwritten digits (of scikit-learn, 8 x 8 pixels), half of them with a random label.
+Trained to the end it memorises the wrong labels. Gradient disparity decides when to stop, from the training data alone.
+The test set only shows what stopping was worth.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NUM_TRAIN, NOISE, EPOCHS = 300, 0.5, 200
 
 
 def noisy_digits(generator: torch.Generator) -> tuple[TensorDataset, Tensor, Tensor]:
-    """300 training digits, half of them with a label drawn at random, and the other 1,497 as a clean test set."""
+    """Return 300 training digits, half of them with a random label, and the other 1,497 as a clean test set."""
     digits = load_digits()
     x, y = torch.tensor(digits.data, dtype=torch.float32) / 16, torch.tensor(digits.target)
     order = torch.randperm(len(x), generator=generator)
@@ -39,8 +39,8 @@ def noisy_digits(generator: torch.Generator) -> tuple[TensorDataset, Tensor, Ten
 
 
 def main(picture: Path, epochs: int) -> None:
-    """Train to the end, note when the stopper would have stopped, and say what that saved."""
-    torch.set_num_threads(1)  # a network this small is faster so
+    """Train to the end, and print when the stopper would have stopped and what that would have saved."""
+    torch.set_num_threads(1)  # faster for a network this small
     torch.manual_seed(0)
     data, x_test, y_test = noisy_digits(torch.Generator().manual_seed(0))
     loader = DataLoader(data, batch_size=32, shuffle=True)
@@ -56,7 +56,7 @@ def main(picture: Path, epochs: int) -> None:
         before = time.perf_counter()
         losses.append(train_one_epoch(model, loader, optimizer))
         between = time.perf_counter()
-        decision = stopper.step(loader)  # a real run would break here; this one goes on to show what would have come
+        decision = stopper.step(loader)  # a real run would break; this one continues, for comparison
         training_seconds += between - before
         measuring_seconds += time.perf_counter() - between
         errors.append(test_error(model, x_test, y_test))
@@ -73,7 +73,7 @@ def main(picture: Path, epochs: int) -> None:
 
 
 def train_one_epoch(model: nn.Module, loader: DataLoader, optimizer: torch.optim.Optimizer) -> float:
-    """One pass over the data; the mean loss."""
+    """Train for one pass over the data and return the mean loss."""
     total = 0.0
     for x, y in loader:
         optimizer.zero_grad()
@@ -86,28 +86,28 @@ def train_one_epoch(model: nn.Module, loader: DataLoader, optimizer: torch.optim
 
 @torch.no_grad()
 def test_error(model: nn.Module, x: Tensor, y: Tensor) -> float:
-    """The fraction of wrong predictions."""
+    """Return the fraction of wrong predictions."""
     return (model(x).argmax(1) != y).float().mean().item()
 
 
 def conclusion(stopper: EarlyStopping, errors: list[float], share: float) -> str:
-    """What stopping was worth, whatever the numbers are."""
-    cost = f"Measuring took {share:.0%} of the time of the run."
+    """Describe what stopping was worth; `share` is the fraction of time spent on measuring."""
+    cost = f"Measuring took {share:.0%} of the time."
     if not stopper.decision.stop:
-        return f"Training went on to the end, at a test error of {errors[-1]:.1%}. {cost}"
+        return f"Training did not stop early. Its test error is {errors[-1]:.1%}. {cost}"
     stop, last = stopper.decision.epoch or 0, len(errors) - 1
     saved = 1 - (stop + 1) / len(errors)
     better = errors[-1] - errors[stop]
     verdict = f"{100 * abs(better):.1f} points {'lower' if better >= 0 else 'higher'}"
     return (
-        f"Stopping there leaves a test error of {errors[stop]:.1%}, {verdict} than at epoch {last} ({errors[-1]:.1%}); "
-        f"the best epoch, which nobody knows without a test set, has {min(errors):.1%}. "
-        f"It saves {saved:.0%} of the epochs. {cost}"
+        f"The test error there is {errors[stop]:.1%}, {verdict} than at epoch {last} ({errors[-1]:.1%}). "
+        f"The best epoch, known only with a test set, has {min(errors):.1%}. "
+        f"Stopping saves {saved:.0%} of the epochs. {cost}"
     )
 
 
 def draw(stopper: EarlyStopping, losses: list[float], errors: list[float], picture: Path) -> None:
-    """Training loss and test error above, disparity with the stop marked below."""
+    """Draw training loss and test error above, and the disparity with the stop below."""
     figure, (above, below) = plt.subplots(2, 1, figsize=(7.5, 5.5), sharex=True, layout="constrained")
     above.plot(losses, color="0.4", label="training loss")
     above.set_ylabel("training loss", color="0.4")
@@ -126,7 +126,7 @@ def draw(stopper: EarlyStopping, losses: list[float], errors: list[float], pictu
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--picture", type=Path, default=Path("build/demo.png"), help="where to write the curves")
-    parser.add_argument("--epochs", type=int, default=EPOCHS)
+    parser.add_argument("--picture", type=Path, default=Path("build/demo.png"), help="the file for the curves")
+    parser.add_argument("--epochs", type=int, default=EPOCHS, help="the number of epochs")
     arguments = parser.parse_args()
     main(arguments.picture, arguments.epochs)

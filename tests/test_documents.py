@@ -1,9 +1,10 @@
-"""What the README, the documentation and the docstrings show is executed."""
+"""The code and the facts in the README, the documentation and the docstrings."""
 
 from __future__ import annotations
 
 import doctest
 import importlib
+import importlib.util
 import pkgutil
 import re
 from pathlib import Path
@@ -19,11 +20,16 @@ matplotlib.use("Agg")
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+OTHER_PAGES = [ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 MODULES = [module.name for module in pkgutil.walk_packages(heldin.__path__, "heldin.")]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
+def relative(path):
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=relative)
 def test_code_blocks_of_a_page_run_in_order(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = page.read_text()
@@ -34,7 +40,7 @@ def test_code_blocks_of_a_page_run_in_order(page, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_examples_in_docstrings_give_what_they_say(name):
+def test_examples_in_docstrings_are_correct(name):
     found = doctest.testmod(importlib.import_module(name), raise_on_error=False)
     assert found.failed == 0
 
@@ -47,16 +53,49 @@ def test_public_names_have_docstrings_with_an_example():
             assert ">>>" in thing.__doc__, name
 
 
-@pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
-def test_links_to_files_lead_somewhere(page):
+@pytest.mark.parametrize("page", [*PAGES, *OTHER_PAGES], ids=relative)
+def test_linked_files_exist(page):
     for target in re.findall(r"\]\((?!https?:|#|mailto:)([^)#\s]+)", page.read_text()):
         assert (page.parent / target).exists(), target
+
+
+def test_files_named_in_the_recipes_exist():
+    named = re.findall(r"`((?:src|tests|docs|examples)/[\w/.-]*)`", (ROOT / "CONTRIBUTING.md").read_text())
+    assert len(named) > 20
+    assert [name for name in named if not (ROOT / name).exists()] == []
 
 
 def test_every_page_is_in_the_navigation():
     navigation = (ROOT / "mkdocs.yml").read_text()
     for page in PAGES[1:]:
         assert str(page.relative_to(ROOT / "docs")) in navigation
+
+
+@pytest.fixture(scope="module")
+def cards():
+    """The program that writes the pages of the signals."""
+    spec = importlib.util.spec_from_file_location("cards", ROOT / "docs" / "cards.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", sorted(heldin.signals.REGISTRY))
+def test_a_signal_has_a_page(cards, name):
+    page = ROOT / "docs" / "signals" / cards.PAGE_OF[name]
+    assert f"::: heldin.{heldin.signals.REGISTRY[name].__name__}\n" in page.read_text()
+
+
+def test_pages_of_signals_are_up_to_date(cards):
+    for file, text in cards.pages().items():
+        assert (ROOT / "docs" / "signals" / file).read_text() == text, "run: python docs/cards.py"
+
+
+def test_every_need_is_documented():
+    text = (ROOT / "docs" / "signals" / "your-own.md").read_text()
+    for name, need in vars(heldin.needs).items():
+        if isinstance(need, type) and issubclass(need, heldin.needs.Need) and need is not heldin.needs.Need:
+            assert f"| `{name}(" in text
 
 
 @pytest.mark.parametrize("page", ["lab.md", "rules.md"])
