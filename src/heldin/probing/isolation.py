@@ -19,6 +19,7 @@ import hashlib
 import random
 import sys
 import types
+import weakref
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -78,6 +79,8 @@ def find_generators(objects: Iterable[object]) -> list[Any]:
     for _ in range(MAX_DEPTH):
         next_level: list[object] = []
         for held in level:
+            if type(held) in weakref.ProxyTypes:  # it may refer to nothing, and raise at every question
+                continue
             if id(held) in seen or isinstance(held, NOT_WALKED) or len(seen) >= MAX_OBJECTS:
                 continue
             seen.add(id(held))
@@ -104,7 +107,15 @@ def _held_by(holder: object) -> Iterable[object]:
     if package in CLOSED_PACKAGES and not isinstance(holder, (DataLoader, Dataset, Sampler)):
         return ()
     slots = [name for kind in type(holder).__mro__ for name in _as_tuple(vars(kind).get("__slots__", ()))]
-    return [*getattr(holder, "__dict__", {}).values(), *(getattr(holder, name, None) for name in slots)]
+    return [*(_stored(holder, "__dict__") or {}).values(), *(_stored(holder, name) for name in slots)]
+
+
+def _stored(holder: object, name: str) -> Any:
+    """An attribute as it is stored, without the holder's `__getattr__`; None if there is none."""
+    try:
+        return object.__getattribute__(holder, name)
+    except AttributeError:
+        return None
 
 
 def _as_tuple(slots: str | Iterable[str]) -> tuple[str, ...]:
