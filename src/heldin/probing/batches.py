@@ -192,7 +192,7 @@ def _indices_of_an_epoch(sampler: Any, dataset: object, num: int, generator: tor
     while nested is not None:
         if hasattr(nested, "set_epoch"):  # distributed samplers yield what follows from the epoch they were given
             nested.set_epoch(int(torch.randint(2**31, (), generator=generator, device="cpu")))
-        nested = getattr(nested, "sampler", None) or getattr(nested, "batch_sampler", None)
+        nested = getattr(nested, "sampler", getattr(nested, "batch_sampler", None))
     try:
         length = len(own)
     except (TypeError, NotImplementedError):  # a BatchSampler has a length only if its sampler has one
@@ -262,15 +262,19 @@ def _new_pass(source: Iterable[Batch], generator: torch.Generator) -> Iterable[B
 
 def _refuse_one_shot(source: Iterable[Batch]) -> None:
     """Raise for a stream that can be read only once: its batches belong to training."""
-    own = _shallow_copy(source)  # iter() may count as a pass
     holds_iterator = any(isinstance(value, Iterator) for value in getattr(source, "__dict__", {}).values())
-    if isinstance(source, Iterator) or holds_iterator or iter(own) is iter(own):
+    if isinstance(source, Iterator) or holds_iterator or _gives_one_iterator(_shallow_copy(source)):
         raise BatchesError(
             f"Batches should come from an iterable that can be iterated repeatedly. Found a {type(source).__name__} "
             "that can be read once; measuring would take batches away from training. Take a few batches from it once, "
             "kept = list(itertools.islice(stream, 5)), and either measure on them with "
             'heldin.measure(model, loss_fn, kept), or call stopper.step(kept) each time with probes="fixed".'
         )
+
+
+def _gives_one_iterator(own: Iterable[Batch]) -> bool:
+    """True if every pass returns the same iterator. Takes a copy, since `iter` may count as a pass."""
+    return iter(own) is iter(own)
 
 
 def _shallow_copy(source: Any) -> Any:
@@ -328,8 +332,13 @@ def _refill(container: Any, parts: dict[Any, Any]) -> Any:
         if isinstance(container, list):
             own[:] = parts.values()
         elif isinstance(container, Mapping):
+            before = dict(container.items())
             for key, part in parts.items():
                 own[key] = part
+            if any(container[key] is not part for key, part in before.items()):
+                for key, part in before.items():  # the copy shares its contents with the original
+                    container[key] = part
+                return parts
         else:
             for name, part in parts.items():
                 object.__setattr__(own, name, part)  # frozen dataclasses too
