@@ -384,7 +384,7 @@ def test_a_sampler_that_cannot_be_copied_is_refused_and_loses_no_index():
             return self.stream
 
     sampler = Consumed()
-    with pytest.raises(BatchesError, match=r"should be copyable.* cannot pickle 'generator'.* Pass a list of batches"):
+    with pytest.raises(BatchesError, match=r"should be copyable.*cannot pickle 'generator'.* Pass a list of batches"):
         draw(sampled(sampler), 3, seed=0)
     assert len(list(sampler)) == 12
 

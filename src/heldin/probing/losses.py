@@ -196,7 +196,8 @@ def _require_equal_lengths(output: object, target: object) -> None:
     if output.shape[0] != target.shape[0]:
         raise BatchesError(
             f"Outputs and targets of a batch should have the same length. Found outputs of shape "
-            f"{tuple(output.shape)} and targets of shape {tuple(target.shape)}. The first dimension of both is the sample."
+            f"{tuple(output.shape)} and targets of shape {tuple(target.shape)}. The first dimension of both is the "
+            "sample."
         )
 
 
