@@ -21,7 +21,7 @@ import sys
 import types
 import weakref
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
@@ -186,7 +186,8 @@ def preserve_state(*models: nn.Module, mode: str) -> Iterator[None]:
         for module in modules:
             if isinstance(module, torch.jit.ScriptModule) and hasattr(module, "training"):
                 undo.callback(setattr, module, "training", module.training)  # stored in C++, not in vars(module)
-            undo.callback(_restore_attributes, vars(module), dict(vars(module)))
+            undo.callback(vars(module).update, dict(vars(module)))  # after `clear`; neither can be interrupted half-way
+            undo.callback(vars(module).clear)
         _use_copies(modules)
         for model in models:
             _set_mode(model, mode)
@@ -264,11 +265,6 @@ def _restore_parameter(parameter: nn.Parameter, hooks: Any, requires_grad: bool)
     parameter._backward_hooks = hooks
     if parameter.requires_grad != requires_grad:
         parameter.requires_grad_(requires_grad)
-
-
-def _restore_attributes(attributes: dict[str, Any], saved: Mapping[str, Any]) -> None:
-    attributes.clear()
-    attributes.update(saved)
 
 
 @torch.no_grad()
