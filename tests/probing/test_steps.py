@@ -13,9 +13,9 @@ from torch.optim import lr_scheduler
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from heldin.errors import ArgumentError, BatchesError, LossError, NotFiniteError, UnmeasurableError
+from heldin.probing.isolation import derive_seed
 from heldin.probing.outputs import outputs
 from heldin.probing.probe import Probe
-from heldin.probing.isolation import derive_seed
 from heldin.probing.steps import random_label_step, stepped_outputs
 
 CLASSES, SEED = 3, 7
