@@ -43,7 +43,9 @@ SAME = [
 def test_all_forms_of_a_loss_give_the_same_values(loss_fn):
     model = Scores(4, 3)
     expected = F.cross_entropy(model.scores, CLASSES, reduction="none")
+    reduction = getattr(loss_fn, "reduction", None)
     assert torch.equal(losses_of(loss_fn, model, (torch.zeros(4), CLASSES)), expected)
+    assert getattr(loss_fn, "reduction", None) == reduction
 
 
 def test_options_of_a_loss_are_kept():
@@ -52,12 +54,6 @@ def test_options_of_a_loss_are_kept():
     found = losses_of(nn.CrossEntropyLoss(weight=weight, label_smoothing=0.1), model, (torch.zeros(4), CLASSES))
     expected = F.cross_entropy(model.scores, CLASSES, weight=weight, label_smoothing=0.1, reduction="none")
     assert torch.equal(found, expected)
-
-
-def test_the_users_loss_module_is_not_changed():
-    loss = nn.CrossEntropyLoss(reduction="sum")
-    assert unreduced(loss) is not loss
-    assert loss.reduction == "sum"
 
 
 @pytest.mark.parametrize(
@@ -207,12 +203,6 @@ def test_a_loss_whose_reduction_cannot_be_set_is_refused_with_the_remedy(create)
 def test_a_loss_without_reduction_need_not_be_settable():
     loss = PerSample()
     assert unreduced(loss) is loss
-
-
-def test_sample_losses_accept_any_batch():
-    model = nn.Linear(3, 1)
-    own = sample_losses_from(None, lambda model, batch: model(batch["x"]).squeeze(1))
-    assert own(model, {"x": torch.randn(5, 3)}).shape == (5,)
 
 
 class MeanOnly(nn.Module):

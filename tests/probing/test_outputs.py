@@ -70,16 +70,6 @@ def test_an_iterator_is_read_no_further_than_needed():
     assert next(stream) is data[2]
 
 
-def test_a_loader_is_read_through_a_copy():
-    dataset = TensorDataset(torch.randn(12, 4).double(), torch.randint(3, (12,)))
-    loader, model = DataLoader(dataset, batch_size=5, shuffle=True), sensitive()
-    state = torch.get_rng_state()
-    found = outputs(Probe(model, nn.CrossEntropyLoss()), loader)
-    assert torch.equal(torch.get_rng_state(), state)
-    expected = by_hand(model, [dataset.tensors])
-    assert torch.allclose(found.sort(0).values, expected.sort(0).values, rtol=1e-12)
-
-
 Inception = namedtuple("Inception", ["logits", "aux_logits"])
 ROWS, SCALAR = torch.ones(2, 3), torch.tensor(1.0)
 RESULTS = {
@@ -216,14 +206,6 @@ def test_a_failure_changes_nothing():
     assert torch.equal(torch.get_rng_state(), state)
     assert model.training
     assert model.calls == 0
-
-
-def test_outputs_inside_inference_mode_are_the_same():
-    model, data = sensitive(), batches()
-    probe = Probe(model, nn.CrossEntropyLoss())
-    with torch.inference_mode():
-        inside = outputs(probe, data)
-    assert torch.equal(inside, outputs(probe, data))
 
 
 def test_a_generator_of_batches_is_closed_before_the_streams_are_restored():

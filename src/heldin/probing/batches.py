@@ -357,8 +357,7 @@ def _refill(container: Any, parts: dict[Any, Any]) -> Any:
             for key, part in parts.items():
                 own[key] = part
             if any(container[key] is not part for key, part in before.items()):
-                for key, part in before.items():  # the copy shares its contents with the original
-                    container[key] = part
+                own.update(before)  # the copy shares its contents with the original
                 return parts
         else:
             for name, part in parts.items():
