@@ -254,7 +254,7 @@ def prepare(worker):
 def test_workers_and_collate_function_are_those_of_the_loader():
     dataset = NamesItsWorker()
     loader = DataLoader(dataset, batch_size=4, num_workers=2, worker_init_fn=prepare, collate_fn=list)
-    assert [[told for _, told in batch] for batch in draw(loader, 3, seed=0)] == [[7] * 4, [8] * 4, [7] * 4]
+    assert [[prepared for _, prepared in batch] for batch in draw(loader, 3, seed=0)] == [[7] * 4, [8] * 4, [7] * 4]
     assert not hasattr(dataset, "prepared")
 
 

@@ -274,16 +274,6 @@ def test_inputs_of_a_class_may_be_dictionaries():
     assert_class_moments(found, G, torch.cat([y for _, y in batches]), 1e-10)
 
 
-@pytest.mark.parametrize("name", ["mlp", "convolution", "tokens"])
-def test_permuting_the_samples_changes_nothing(name):
-    build, make_batch = MODELS[name]
-    model, (x, y) = build().to(DOUBLE), make_batch(DOUBLE)
-    order = torch.randperm(NUM)
-    probe = Probe(model, nn.CrossEntropyLoss())
-    (one,), (other,) = sample_moments(probe, [(x, y)]), sample_moments(probe, [(x[order], y[order])])
-    assert vars(other) == pytest.approx(vars(one), rel=1e-10)
-
-
 def test_the_number_of_chunks_does_not_matter(monkeypatch):
     model, batch = convolution().to(DOUBLE), images(DOUBLE, num=11)
     probe = Probe(model, nn.CrossEntropyLoss())

@@ -114,19 +114,6 @@ def test_l_bfgs_with_a_history_steps_as_in_training():
     torch.testing.assert_close(found, by_hand(model, build, optimizer, data), rtol=1e-10, atol=1e-12)
 
 
-def test_every_step_starts_from_the_present_weights():
-    """Without randomness the order of the batches only changes the order of the rows."""
-    model, data = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, CLASSES)).double(), batches()
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
-    train(model, optimizer, batches(2))
-    probe = Probe(model, nn.CrossEntropyLoss())
-    found = stepped_outputs(probe, data, optimizer)
-    turned = stepped_outputs(probe, data[::-1], optimizer)
-    assert torch.equal(turned.flip(0), torch.cat([found[:, 12:], found[:, 6:12], found[:, :6]], 1))
-    train(model, optimizer, batches(1))
-    assert not torch.allclose(stepped_outputs(probe, data, optimizer), found)
-
-
 def test_steps_follow_from_the_seed_alone():
     model, data = sensitive(), batches()
     optimizer = torch.optim.Adam(model.parameters())
@@ -364,15 +351,6 @@ def test_schedulers_and_hooks_of_the_optimizer_are_not_called(name):
             handle.remove()
     assert torch.isfinite(found).all()
     assert losses[0] != losses[1]
-
-
-def test_a_scheduler_does_not_count_hypothetical_steps():
-    model = sensitive()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    scheduler = lr_scheduler.StepLR(optimizer, 1)
-    stepped_outputs(Probe(model, nn.CrossEntropyLoss()), batches(), optimizer)
-    with pytest.warns(UserWarning, match="before `optimizer.step"):
-        scheduler.step()
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
