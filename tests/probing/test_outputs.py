@@ -1,4 +1,4 @@
-"""Outputs: those of evaluation mode, in order, however the model hands them over, and no trace."""
+"""Outputs of the model in evaluation mode, in order, and the cache of outputs of training."""
 
 from collections import namedtuple
 from types import SimpleNamespace
@@ -9,13 +9,14 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
-from heldin.errors import ArgumentError, BatchesError, UnservedError
-from heldin.probing.outputs import output_tensor, outputs
+from heldin.errors import ArgumentError, BatchesError, UnmeasurableError
+from heldin.probing import in_order
+from heldin.probing.outputs import OutputCache, output_tensor, outputs
 from heldin.probing.probe import Probe
 
 
-def delicate():
-    """A model that every forward pass in training mode moves."""
+def sensitive():
+    """A model that changes with every forward pass in training mode."""
     return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 3)).double()
 
 
@@ -34,7 +35,7 @@ def by_hand(model, data):
 
 @pytest.mark.parametrize("training", [True, False])
 def test_outputs_are_those_of_evaluation_mode_in_order(training):
-    model, data = delicate().train(training), batches()
+    model, data = sensitive().train(training), batches()
     found = outputs(Probe(model, nn.CrossEntropyLoss()), data)
     assert torch.equal(found, by_hand(model, data))
     assert not found.requires_grad
@@ -42,7 +43,7 @@ def test_outputs_are_those_of_evaluation_mode_in_order(training):
     assert all(module.training is training for module in model.modules())
 
 
-def test_a_model_that_works_on_its_input_in_place_does_not_change_the_batches():
+def test_a_model_that_writes_to_its_inputs_does_not_change_the_batches():
     class InPlace(nn.Linear):
         def forward(self, x):
             x -= 0.5
@@ -55,8 +56,8 @@ def test_a_model_that_works_on_its_input_in_place_does_not_change_the_batches():
 
 
 @pytest.mark.parametrize(("num_samples", "expected"), [(1, 1), (5, 5), (7, 7), (15, 15), (99, 15), (None, 15)])
-def test_at_most_the_first_samples_are_taken(num_samples, expected):
-    model, data = delicate(), batches()
+def test_at_most_the_first_samples_are_used(num_samples, expected):
+    model, data = sensitive(), batches()
     found = outputs(Probe(model, nn.CrossEntropyLoss()), data, num_samples=num_samples)
     assert torch.equal(found, by_hand(model, data)[:expected])
 
@@ -64,19 +65,9 @@ def test_at_most_the_first_samples_are_taken(num_samples, expected):
 def test_an_iterator_is_read_no_further_than_needed():
     data = batches()
     stream = iter(data)
-    found = outputs(Probe(delicate(), nn.CrossEntropyLoss()), stream, num_samples=10)
+    found = outputs(Probe(sensitive(), nn.CrossEntropyLoss()), stream, num_samples=10)
     assert len(found) == 10
     assert next(stream) is data[2]
-
-
-def test_a_loader_is_read_through_a_twin():
-    dataset = TensorDataset(torch.randn(12, 4).double(), torch.randint(3, (12,)))
-    loader, model = DataLoader(dataset, batch_size=5, shuffle=True), delicate()
-    state = torch.get_rng_state()
-    found = outputs(Probe(model, nn.CrossEntropyLoss()), loader)
-    assert torch.equal(torch.get_rng_state(), state)
-    expected = by_hand(model, [dataset.tensors])
-    assert torch.allclose(found.sort(0).values, expected.sort(0).values, rtol=1e-12)
 
 
 Inception = namedtuple("Inception", ["logits", "aux_logits"])
@@ -88,12 +79,12 @@ RESULTS = {
     "a named tuple with logits": Inception(ROWS, torch.zeros(2, 3)),
     "a tuple": (ROWS, torch.zeros(2)),
     "a list": [ROWS],
-    "a tuple behind its loss": (SCALAR, None, ROWS),
+    "a tuple after its loss": (SCALAR, None, ROWS),
 }
 
 
 @pytest.mark.parametrize("result", RESULTS.values(), ids=RESULTS)
-def test_the_output_is_found_in(result):
+def test_the_output_is_found_in_what_the_model_returns(result):
     assert output_tensor(result) is ROWS
 
 
@@ -109,8 +100,8 @@ def test_the_output_is_found_in(result):
         ({"logits": "text"}, "'logits'"),
     ],
 )
-def test_what_holds_no_output_is_refused_with_a_remedy(result, found):
-    with pytest.raises(UnservedError, match=found) as refused:
+def test_a_result_without_outputs_is_refused_with_a_remedy(result, found):
+    with pytest.raises(UnmeasurableError, match=found) as refused:
         output_tensor(result)
     assert "Wrap the model" in str(refused.value)
 
@@ -122,13 +113,13 @@ def dict_losses(model, batch):
 class Wrapping(nn.Module):
     def __init__(self):
         super().__init__()
-        self.inner = delicate()
+        self.inner = sensitive()
 
     def forward(self, x):
         return {"logits": self.inner(x)}
 
 
-def test_batches_of_another_kind_go_through_sample_losses():
+def test_other_batches_are_passed_through_sample_losses():
     model, data = Wrapping(), batches()
     hooks = dict(model._forward_hooks)
     probe = Probe(model, None, sample_losses=dict_losses)
@@ -137,8 +128,8 @@ def test_batches_of_another_kind_go_through_sample_losses():
     assert dict(model._forward_hooks) == hooks == {}
 
 
-def test_of_several_passes_of_the_model_the_last_counts():
-    model, data = delicate(), batches(1)
+def test_the_last_of_several_forward_passes_counts():
+    model, data = sensitive(), batches(1)
 
     def twice(model, batch):
         model(batch[0] * 0)
@@ -147,10 +138,10 @@ def test_of_several_passes_of_the_model_the_last_counts():
     assert torch.equal(outputs(Probe(model, None, sample_losses=twice), data), by_hand(model, data))
 
 
-def test_sample_losses_that_do_not_call_the_model_are_refused_and_the_hook_is_gone():
-    model = delicate()
+def test_sample_losses_that_do_not_call_the_model_are_refused_and_the_hook_is_removed():
+    model = sensitive()
     probe = Probe(model, None, sample_losses=lambda model, batch: model.forward(batch[0]).sum(1))
-    with pytest.raises(UnservedError, match="should call the model"):
+    with pytest.raises(UnmeasurableError, match="should call the model"):
         outputs(probe, batches())
     assert not model._forward_hooks
 
@@ -160,12 +151,12 @@ def test_sample_losses_that_do_not_call_the_model_are_refused_and_the_hook_is_go
     [
         ([], "Found none"),
         ([torch.ones(2, 4).double()], "a Tensor"),
-        ([(torch.ones(2, 4).double(), torch.zeros(3))], "equally many"),
+        ([(torch.ones(2, 4).double(), torch.zeros(3))], "same length"),
     ],
 )
-def test_batches_that_cannot_serve_are_refused(data, message):
+def test_batches_that_cannot_be_used_are_refused(data, message):
     with pytest.raises(BatchesError, match=message):
-        outputs(Probe(delicate(), nn.CrossEntropyLoss()), data)
+        outputs(Probe(sensitive(), nn.CrossEntropyLoss()), data)
 
 
 def test_outputs_of_different_shapes_are_refused():
@@ -176,13 +167,13 @@ def test_outputs_of_different_shapes_are_refused():
 
 
 @pytest.mark.parametrize("num_samples", [0, -1, 2.5, True])
-def test_a_number_of_samples_that_cannot_be_is_refused(num_samples):
+def test_an_invalid_number_of_samples_is_refused(num_samples):
     with pytest.raises(ArgumentError, match="num_samples"):
-        outputs(Probe(delicate(), nn.CrossEntropyLoss()), batches(), num_samples=num_samples)
+        outputs(Probe(sensitive(), nn.CrossEntropyLoss()), batches(), num_samples=num_samples)
 
 
 class Noisy(nn.Module):
-    """Random, in evaluation mode too."""
+    """Random in evaluation mode too."""
 
     def __init__(self):
         super().__init__()
@@ -194,7 +185,7 @@ class Noisy(nn.Module):
         return self.linear(x) + torch.randn(len(x), 3)
 
 
-def test_outputs_follow_from_the_seed_alone_and_leave_no_trace():
+def test_outputs_follow_from_the_seed_alone_and_nothing_is_changed():
     model, data = Noisy(), batches()
     probe = Probe(model, nn.CrossEntropyLoss(), seed=5)
     state = torch.get_rng_state()
@@ -206,7 +197,7 @@ def test_outputs_follow_from_the_seed_alone_and_leave_no_trace():
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-def test_a_failure_half_way_leaves_no_trace():
+def test_a_failure_changes_nothing():
     model, data = Noisy(), batches()
     data[1] = (data[1][0][:, :3], data[1][1])
     state = torch.get_rng_state()
@@ -217,9 +208,40 @@ def test_a_failure_half_way_leaves_no_trace():
     assert model.calls == 0
 
 
-def test_outputs_inside_inference_mode_are_the_same():
-    model, data = delicate(), batches()
-    probe = Probe(model, nn.CrossEntropyLoss())
-    with torch.inference_mode():
-        inside = outputs(probe, data)
-    assert torch.equal(inside, outputs(probe, data))
+def test_a_generator_of_batches_is_closed_before_the_streams_are_restored():
+    model, state = sensitive(), torch.get_rng_state()
+    loader = DataLoader(TensorDataset(torch.randn(12, 4).double(), torch.zeros(12).long()), batch_size=5, shuffle=True)
+    torch.set_rng_state(state)
+    found = outputs(Probe(model, nn.CrossEntropyLoss()), in_order(loader, seed=1), num_samples=6)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.equal(found, by_hand(model, [loader.dataset[:6]]))
+
+
+def test_the_cache_holds_the_latest_output_of_each_sample():
+    cache = OutputCache()
+    cache.update([0, 2], torch.tensor([[1.0], [3.0]], requires_grad=True))
+    cache.update(torch.tensor([2, 1]), torch.tensor([[5.0], [2.0]], dtype=torch.float64))
+    assert cache.updated
+    assert cache.outputs.tolist() == [[1.0], [2.0], [5.0]]
+    dataset = TensorDataset(torch.zeros(5))
+    assert cache.all_outputs(DataLoader(dataset)).tolist() == [[1.0], [2.0], [5.0], [0.0], [0.0]]
+    assert cache.all_outputs([]).tolist() == [[1.0], [2.0], [5.0]]
+
+
+@pytest.mark.parametrize(
+    ("indices", "given", "message"),
+    [
+        ([0.5], torch.ones(1, 1), "`indices` should hold the positions.*return its index"),
+        ([-1], torch.ones(1, 1), "`indices` should hold the positions"),
+        ([True], torch.ones(1, 1), "`indices` should hold the positions"),
+        ([0, 1], torch.ones(1, 1), "one output for each of the 2 indices"),
+        ([0], torch.tensor(1.0), "one output for each of the 1 indices"),
+        ([0], torch.ones(1, 2), r"should hold \(1,\) numbers per sample, as before"),
+    ],
+)
+def test_outputs_that_cannot_be_stored_are_refused(indices, given, message):
+    cache = OutputCache()
+    cache.update([0], torch.ones(1, 1))
+    with pytest.raises(ArgumentError, match=message):
+        cache.update(indices, given)
+    assert cache.outputs.tolist() == [[1.0]]

@@ -1,24 +1,24 @@
-"""The probe: which gradients it takes, and what it refuses."""
+"""The probe: gradients of batches at the present weights, and the arguments it refuses."""
 
 from __future__ import annotations
 
 import queue
 import warnings
-from typing import NamedTuple
 
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from heldin.errors import ArgumentError, BatchesError, HeldinWarning, LossError, NoSpreadError, NotFiniteError
-from heldin.probing.batches import moved
-from heldin.probing.probe import Probe
+from heldin.probing.probe import Probe, gradient, num_values
+from heldin.probing.rescaling import RESCALINGS
 from heldin.signals import reference
 
 
-def batches(num=4, size=6):
-    return [(torch.randn(size, 3), torch.randint(2, (size,))) for _ in range(num)]
+def make_batches(num=4, size=6, dtype=torch.float32):
+    return [(torch.randn(size, 3, dtype=dtype), torch.randint(2, (size,))) for _ in range(num)]
 
 
 def net():
@@ -29,141 +29,160 @@ def per_sample(output, target):
     return F.cross_entropy(output, target, reduction="none")
 
 
-RESCALINGS = ["std", "std_detached", "minmax", "none", "grad_std", "pooled_std"]
+def words():
+    return nn.Sequential(nn.Embedding(7, 3, sparse=True), nn.Flatten(), nn.Linear(6, 2))
 
 
-@pytest.mark.parametrize("rescale", RESCALINGS)
-def test_rows_are_the_gradients_of_plain_backward_passes(rescale):
-    model, data = net(), batches()
-    found = Probe(model, per_sample).gradients(data, rescale).matrix()
-    assert torch.allclose(found, reference.batch_gradients(model, per_sample, data, rescale), rtol=1e-4, atol=1e-6)
-
-
-def test_all_rescalings_at_once_equal_each_by_itself():
-    model, data = net(), batches()
-    probe = Probe(model, per_sample)
-    together = probe.collect(data, RESCALINGS)
-    for rescale in RESCALINGS:
-        assert torch.allclose(together[rescale].matrix(), probe.gradients(data, rescale).matrix(), rtol=1e-6)
-
-
-def test_each_batch_goes_forward_once_for_all_rescalings():
-    model, data = net(), batches(num=3)
-    calls = []
-    model.register_forward_hook(lambda *_: calls.append(1))
-    Probe(model, per_sample).collect(data, RESCALINGS)
-    assert len(calls) == 3
-
-
-def test_sparse_gradients_are_taken_in_full():
-    model = nn.Sequential(nn.Embedding(7, 3, sparse=True), nn.Flatten(), nn.Linear(6, 2))
-    data = [(torch.randint(7, (5, 2)), torch.randint(2, (5,))) for _ in range(3)]
-    found = Probe(model, per_sample).gradients(data, "none").matrix()
-    assert torch.allclose(found, reference.batch_gradients(model, per_sample, data, "none"), atol=1e-6)
-
-
-def test_frozen_parameters_take_no_part():
-    model = net()
-    model[0].requires_grad_(False)
-    gradients = Probe(model, per_sample).gradients(batches())
-    assert gradients.num_parameters == sum(p.numel() for p in model[2].parameters())
-
-
-def test_tied_weights_are_counted_once():
+def tied():
     model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), nn.Linear(3, 2))
     model[1].weight = model[0].weight
-    data = batches()
-    gradients = Probe(model, per_sample).gradients(data, "none")
-    assert gradients.num_parameters == sum(p.numel() for p in model.parameters())
-    assert torch.allclose(gradients.matrix(), reference.batch_gradients(model, per_sample, data, "none"), atol=1e-6)
+    return model
+
+
+def partly_frozen():
+    model = net()
+    model[0].requires_grad_(False)
+    return model
+
+
+MODELS = {
+    "mlp": net,
+    "sparse embedding": words,
+    "tied weights": tied,
+    "frozen layer": partly_frozen,
+    "batch norm": lambda: nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1d(5), nn.Linear(5, 2)),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("rescale", RESCALINGS)
+@pytest.mark.parametrize("name", MODELS)
+def test_rows_are_the_gradients_of_plain_backward_passes(name, rescale, dtype):
+    model, batches = MODELS[name]().to(dtype), make_batches(dtype=dtype)
+    if name == "sparse embedding":
+        batches = [(torch.randint(7, (6, 2)), y) for _, y in batches]
+    found = Probe(model, per_sample).gradients(batches, rescale)
+    expected = reference.batch_gradients(model, per_sample, batches, rescale)
+    assert found.num_parameters == sum(p.numel() for p in model.parameters() if p.requires_grad)
+    rel = 1e-4 if dtype is torch.float32 else 1e-10
+    assert torch.allclose(found.matrix(), expected, rtol=rel, atol=rel * float(expected.abs().max()))
+
+
+def test_all_rescalings_together_equal_each_by_itself_with_one_forward_pass_per_batch():
+    model, batches = net(), make_batches(num=3)
+    probe = Probe(model, per_sample)
+    calls = []
+    handle = model.register_forward_hook(lambda *_: calls.append(1))
+    together = probe.collect(batches, RESCALINGS)
+    handle.remove()
+    assert len(calls) == 3
+    for rescale in RESCALINGS:
+        assert torch.allclose(together[rescale].matrix(), probe.gradients(batches, rescale).matrix(), rtol=1e-6)
 
 
 def test_dropout_is_on_in_train_mode_and_off_in_eval_mode():
-    model, data = nn.Sequential(nn.Dropout(0.5), net()), batches(num=2)
-    same = [data[0], data[0]]
-    on = Probe(model, per_sample, mode="train").gradients(same).matrix()
-    off = Probe(model, per_sample, mode="eval").gradients(same).matrix()
+    model, (batch, *_) = nn.Sequential(nn.Dropout(0.5), net()), make_batches()
+    on = Probe(model, per_sample, mode="train").gradients([batch, batch]).matrix()
+    off = Probe(model, per_sample, mode="eval").gradients([batch, batch]).matrix()
     assert not torch.equal(on[0], on[1])
     assert torch.equal(off[0], off[1])
 
 
-def test_dropout_follows_from_the_seed_alone():
-    model, data = nn.Sequential(nn.Dropout(0.5), net()), batches()
-    first = Probe(model, per_sample, seed=1).gradients(data).matrix()
+def test_randomness_follows_from_the_seed_alone():
+    model, batches = nn.Sequential(nn.Dropout(0.5), net()), make_batches()
+    probe = Probe(model, per_sample, seed=1)
+    first = probe.gradients(batches).matrix()
     torch.rand(17)
-    assert torch.equal(first, Probe(model, per_sample, seed=1).gradients(data).matrix())
-    assert not torch.equal(first, Probe(model, per_sample, seed=2).gradients(data).matrix())
+    assert torch.equal(first, probe.gradients(batches).matrix())
+    assert torch.equal(first, probe.collect(batches, ["std"], seed=1)["std"].matrix())
+    assert not torch.equal(first, Probe(model, per_sample, seed=2).gradients(batches).matrix())
 
 
-def test_autocast_around_the_probe_is_left_out_unless_asked_for():
-    model, data = net(), batches()
-    plain = Probe(model, per_sample).gradients(data).matrix()
+def test_an_autocast_region_around_the_probe_has_no_effect_unless_requested():
+    model, batches = net(), make_batches()
+    plain = Probe(model, per_sample).gradients(batches).matrix()
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert torch.equal(Probe(model, per_sample).gradients(data).matrix(), plain)
-        assert not torch.equal(Probe(model, per_sample, autocast=True).gradients(data).matrix(), plain)
+        assert torch.equal(Probe(model, per_sample).gradients(batches).matrix(), plain)
+        assert not torch.equal(Probe(model, per_sample, autocast=True).gradients(batches).matrix(), plain)
 
 
-def test_batches_go_where_the_model_is_whatever_their_form():
-    class Pair(NamedTuple):
-        x: torch.Tensor
-        y: int
+def test_the_second_set_is_used_only_with_the_rescalings_that_compare():
+    model, passes = nn.Linear(3, 2), queue.SimpleQueue()
 
-    there = {torch.device("meta")}
-    x = torch.zeros(2)
-    assert moved(x, there).is_meta
-    assert moved({"x": x, "id": "a"}, there)["x"].is_meta
-    assert moved(Pair(x, 3), there).x.is_meta
-    assert moved([x, (x,)], there)[1][0].is_meta
-    assert moved(x, {torch.device("cpu")}) is x
-    assert moved(x, {torch.device("cpu"), torch.device("meta")}) is x
+    def losses(model, batch):
+        passes.put(len(batch[0]))
+        return per_sample(model(batch[0]), batch[1])
+
+    batches = [(torch.randn(size, 3), torch.arange(size) % 2) for size in (4, 5, 6)]
+    probe = Probe(model, None, sample_losses=losses)
+    found = probe.collect(batches[:2], ["std", "none"], against=batches[2:], compared=["std"])
+    assert (found["std"].num_batches, found["none"].num_batches) == (3, 2)
+    assert (found["std"].split, found["std"].num_samples) == (2, (4, 5, 6))
+    assert [passes.get() for _ in range(passes.qsize())] == [4, 5, 6]
+    whole = probe.collect(batches[:2], ["std", "none"], against=batches[2:])
+    assert torch.equal(whole["none"].matrix()[:2], found["none"].matrix())
 
 
-def test_equal_losses_skip_a_batch_and_say_so_once():
-    model, data = net(), batches(num=3)
-    x = torch.ones(4, 3)
+def test_pooled_losses_may_come_from_other_batches():
+    model, batches, pool = net(), make_batches(2), make_batches(5)
     probe = Probe(model, per_sample)
-    with pytest.warns(HeldinWarning, match=r"1 of 4 batches skipped.*all its losses are equal.*once"):
-        found = probe.gradients([*data, (x, torch.zeros(4, dtype=torch.long))])
-    assert found.num_batches == 3
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        probe.gradients([*data, (x, torch.zeros(4, dtype=torch.long))])
+    found = probe.gradients(batches, "pooled_std", pool=pool).matrix()
+    std = torch.cat([per_sample(model(x), y) for x, y in pool]).double().std(correction=0)
+    torch.testing.assert_close(found, probe.gradients(batches, "none").matrix() / std, rtol=1e-5, atol=0)
 
 
-def test_a_batch_unusable_for_one_rescaling_still_serves_another():
-    model, data = net(), [*batches(num=3), *batches(num=1, size=1)]
-    with pytest.warns(HeldinWarning, match="single sample"):
-        found = Probe(model, per_sample).collect(data, ["std", "none"])
-    assert (found["std"].num_batches, found["none"].num_batches) == (3, 4)
-
-
-def test_single_samples_with_std_are_refused_and_pointed_to_the_pooled_form():
-    with pytest.raises(BatchesError, match="pooled_std"):
-        Probe(net(), per_sample).gradients(batches(size=1))
-
-
-def flat(size=4):
+def with_equal_losses(size=4):
     return torch.ones(size, 3), torch.zeros(size, dtype=torch.long)
 
 
+def test_a_batch_with_equal_losses_is_skipped_with_one_warning():
+    probe, batches = Probe(net(), per_sample), [*make_batches(num=3), with_equal_losses()]
+    with pytest.warns(HeldinWarning, match=r"1 of 4 batches skipped.*all its losses are equal.*\(Shown once\.\)"):
+        assert probe.gradients(batches).num_batches == 3
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        probe.gradients(batches)
+
+
+def test_a_batch_that_one_rescaling_cannot_use_is_used_by_another():
+    batches = [*make_batches(num=3), *make_batches(num=1, size=1)]
+    with pytest.warns(HeldinWarning, match="single sample"):
+        found = Probe(net(), per_sample).collect(batches, ["std", "none"])
+    assert (found["std"].num_batches, found["none"].num_batches) == (3, 4)
+
+
+def test_a_gradient_without_spread_is_skipped_by_grad_std_only():
+    model = nn.Linear(3, 1, bias=False)
+    batches = [(torch.ones(2, 3), torch.ones(2)), (torch.randn(2, 3), torch.ones(2))]
+    probe = Probe(model, lambda output, target: output.squeeze(1) * target)
+    with pytest.warns(HeldinWarning, match="1 of 2 batches skipped with rescale='grad_std': its gradient has no"):
+        found = probe.collect(batches, ["none", "grad_std"])
+    assert (found["none"].num_batches, found["grad_std"].num_batches) == (2, 1)
+
+
+def test_single_samples_with_std_are_refused_with_the_pooled_form_as_the_remedy():
+    with pytest.raises(BatchesError, match="pooled_std"):
+        Probe(net(), per_sample).gradients(make_batches(size=1))
+
+
 @pytest.mark.parametrize("rescale", ["std", "std_detached", "minmax", "pooled_std"])
-def test_batches_unusable_for_equal_losses_are_refused_as_such(rescale):
+def test_equal_losses_in_all_batches_are_refused(rescale):
     with pytest.raises(NoSpreadError, match=r"Found 0; 3 skipped, .* losses are equal\. Is the loss a constant\?"):
-        Probe(net(), per_sample).gradients([flat()] * 3, rescale)
+        Probe(net(), per_sample).gradients([with_equal_losses()] * 3, rescale)
 
 
 @pytest.mark.parametrize(
     ("first", "second", "kind"),
     [
-        ([flat(), flat(), flat(1)], None, NoSpreadError),
-        ([flat(), flat(1), flat(1)], None, BatchesError),
-        ([flat(1)] * 3, None, BatchesError),
-        (batches(num=3), [flat(), flat(1)], NoSpreadError),
-        (batches(num=3), [flat(1)], BatchesError),
+        ([with_equal_losses(), with_equal_losses(), with_equal_losses(1)], None, NoSpreadError),
+        ([with_equal_losses(), with_equal_losses(1), with_equal_losses(1)], None, BatchesError),
+        ([with_equal_losses(1)] * 3, None, BatchesError),
+        (make_batches(num=3), [with_equal_losses(), with_equal_losses(1)], NoSpreadError),
+        (make_batches(num=3), [with_equal_losses(1)], BatchesError),
     ],
-    ids=["would be enough", "too small anyway", "all too small", "in the second set", "second set too small"],
+    ids=["enough by size", "some too small", "all too small", "in the second set", "second set too small"],
 )
-def test_equal_losses_are_to_blame_only_where_batches_are_large_enough(first, second, kind):
+def test_equal_losses_are_the_reason_only_if_enough_batches_are_large_enough(first, second, kind):
     with pytest.raises(BatchesError) as refused:
         Probe(net(), per_sample).collect(first, ["std"], against=second, at_least=2)
     assert type(refused.value) is kind
@@ -171,129 +190,57 @@ def test_equal_losses_are_to_blame_only_where_batches_are_large_enough(first, se
 
 def test_too_few_batches_are_refused_before_any_forward_pass():
     model = net()
-    model.register_forward_hook(lambda *_: pytest.fail("ran the model"))
+    model.register_forward_hook(lambda *_: pytest.fail("the model was run"))
     with pytest.raises(BatchesError, match="At least 2"):
-        Probe(model, per_sample).collect(batches(num=1), ["std"], at_least=2)
+        Probe(model, per_sample).collect(make_batches(num=1), ["std"], at_least=2)
     with pytest.raises(BatchesError, match="compare"):
-        Probe(model, per_sample).gradients(batches(), against=[])
+        Probe(model, per_sample).gradients(make_batches(), against=[])
 
 
-@pytest.mark.parametrize("found", [torch.zeros(3), {"x": 1}, 5, "abc"], ids=["tensor", "dict", "int", "str"])
-def test_what_is_no_iterable_of_batches_is_refused(found):
-    with pytest.raises(BatchesError, match="iterable of batches"):
-        Probe(net(), per_sample).gradients(found)
-
-
-def test_a_model_without_trainable_parameters_is_refused():
-    with pytest.raises(ArgumentError, match="trainable parameters.*ReLU"):
-        Probe(nn.ReLU(), per_sample)
-    frozen = net().requires_grad_(False)
-    with pytest.raises(ArgumentError, match="requires_grad"):
-        Probe(frozen, per_sample)
-
-
-def test_what_is_no_module_is_refused():
-    with pytest.raises(ArgumentError, match=r"torch\.nn\.Module"):
-        Probe(lambda x: x, per_sample)
+def test_losses_that_are_not_finite_are_refused():
+    batches = [(torch.full((4, 3), float("nan")), torch.zeros(4, dtype=torch.long))] * 2
+    with pytest.raises(NotFiniteError, match="NaN"):
+        Probe(net(), per_sample).gradients(batches)
 
 
 def test_a_loss_of_another_model_is_refused():
     other = net()
+    probe = Probe(net(), None, sample_losses=lambda model, batch: per_sample(other(batch[0]), batch[1]))
     with pytest.raises(LossError, match="no trainable parameter takes part"):
-        Probe(net(), None, sample_losses=lambda model, batch: per_sample(other(batch[0]), batch[1])).gradients(
-            batches()
-        )
-
-
-def test_losses_that_are_not_finite_are_refused():
-    data = [(torch.full((4, 3), float("nan")), torch.zeros(4, dtype=torch.long))] * 2
-    with pytest.raises(NotFiniteError, match="NaN"):
-        Probe(net(), per_sample).gradients(data)
-
-
-@pytest.mark.parametrize(("name", "value"), [("mode", "training"), ("rescale", "st")])
-def test_unknown_names_are_refused(name, value):
-    with pytest.raises(ArgumentError, match=f"`{name}` should be one of"):
-        if name == "mode":
-            Probe(net(), per_sample, mode=value)
-        else:
-            Probe(net(), per_sample).gradients(batches(), value)
-
-
-def test_the_second_set_is_taken_with_the_rescalings_it_is_compared_in_alone():
-    model, passes = nn.Linear(3, 2), queue.SimpleQueue()  # a list would be put back
-
-    def losses(model, batch):
-        passes.put(len(batch[0]))
-        return nn.functional.cross_entropy(model(batch[0]), batch[1], reduction="none")
-
-    batches = [(torch.randn(size, 3), torch.arange(size) % 2) for size in (4, 5, 6)]
-    probe = Probe(model, None, sample_losses=losses)
-    found = probe.collect(batches[:2], ["std", "none"], against=batches[2:], comparing=["std"])
-    assert (found["std"].num_batches, found["none"].num_batches) == (3, 2)
-    assert [passes.get() for _ in range(passes.qsize())] == [4, 5, 6]
-    whole = probe.collect(batches[:2], ["std", "none"], against=batches[2:])
-    assert torch.equal(whole["none"].matrix()[:2], found["none"].matrix())
-
-
-def statistics(module):
-    return [buffer.clone() for buffer in module.buffers()]
-
-
-def normed():
-    return nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
-
-
-GLOBAL_ENCODER = normed()
-
-
-def losses_over_a_global_encoder(model, batch):
-    return per_sample(model(GLOBAL_ENCODER(batch[0])), batch[1])
-
-
-def over(encoder):
-    return lambda model, batch: per_sample(model(encoder(batch[0])), batch[1])
+        probe.gradients(make_batches())
 
 
 @pytest.mark.parametrize(
-    ("encoder", "sample_losses"),
+    ("model", "options", "message"),
     [
-        pytest.param(closed := normed(), over(closed), id="closure"),
-        pytest.param(GLOBAL_ENCODER, losses_over_a_global_encoder, id="global name"),
+        (nn.ReLU(), {}, "trainable parameters.*ReLU.*the model comes first"),
+        (net().requires_grad_(False), {}, "requires_grad=False.*Unfreeze"),
+        (lambda x: x, {}, r"torch\.nn\.Module. Found function"),
+        (net(), {"mode": "training"}, "`mode` should be one of .*Did you mean 'train'"),
     ],
+    ids=["no parameters", "frozen", "not a module", "mode"],
 )
-def test_modules_that_losses_use_are_left_as_they_were(encoder, sample_losses):
-    before = statistics(encoder)
-    Probe(net(), None, sample_losses=sample_losses).gradients(batches())
-    assert all(torch.equal(now, then) for now, then in zip(statistics(encoder), before, strict=True))
+def test_arguments_that_cannot_be_used_are_refused(model, options, message):
+    with pytest.raises(ArgumentError, match=message):
+        Probe(model, per_sample, **options)
 
 
-def test_a_module_that_the_model_hides_in_a_list_is_left_as_it_was():
-    class Student(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.body, self.teacher = net(), [normed()]
-
-        def forward(self, x):
-            return self.body(self.teacher[0](x))
-
-    model = Student()
-    before = statistics(model.teacher[0])
-    Probe(model, per_sample).gradients(batches())
-    assert all(torch.equal(now, then) for now, then in zip(statistics(model.teacher[0]), before, strict=True))
+def test_an_unknown_rescaling_is_refused():
+    with pytest.raises(ArgumentError, match="`rescale` should be one of"):
+        Probe(net(), per_sample).gradients(make_batches(), "st")
 
 
-def test_weights_that_are_not_there_yet_are_refused_before_they_are_made():
+def test_lazy_parameters_are_refused_and_not_initialised():
     model = nn.Sequential(nn.LazyLinear(5), nn.LazyBatchNorm1d(), nn.Linear(5, 2))
     probe = Probe(model, per_sample)
-    with pytest.raises(ArgumentError, match=r"Found that `0.weight` of Sequential.* Run one batch through it first"):
-        probe.gradients(batches())
+    with pytest.raises(ArgumentError, match=r"Found that `0.weight` of Sequential.* Run one batch through the model"):
+        probe.gradients(make_batches())
     assert isinstance(model[0], nn.LazyLinear)
     model(torch.randn(4, 3))
-    probe.gradients(batches())
+    probe.gradients(make_batches())
 
 
-def test_weights_that_a_forward_pass_writes_to_are_spoken_of_once():
+def test_a_forward_pass_that_writes_to_weights_is_reported_once():
     class Normalising(nn.Module):
         def __init__(self):
             super().__init__()
@@ -305,8 +252,51 @@ def test_weights_that_a_forward_pass_writes_to_are_spoken_of_once():
             return self.head(x)
 
     probe = Probe(Normalising(), per_sample)
-    with pytest.warns(HeldinWarning, match=r"Normalising writes to its own weights \(head.weight\).*register_buffer"):
-        probe.gradients(batches())
+    with pytest.warns(HeldinWarning, match=r"Normalising writes to its weights \(head.weight\).*register_buffer"):
+        probe.gradients(make_batches())
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        probe.gradients(batches())
+        probe.gradients(make_batches())
+
+
+def test_a_gradient_is_that_of_the_weighted_losses_in_their_precision():
+    a, b = nn.Parameter(torch.tensor([1.0, 2.0])), nn.Parameter(torch.tensor([3.0]))
+    unused = nn.Parameter(torch.ones(1))
+    found = gradient(a * b, torch.tensor([0.5, -1.0]).double(), [a, b, unused], keep_graph=False)
+    assert [part.tolist() for part in found[:2]] == [[1.5, -3.0], [-1.5]]
+    assert found[0].dtype is torch.float32
+    assert found[2] is None
+
+
+def test_the_gradient_of_a_complex_parameter_is_that_of_its_real_and_imaginary_parts():
+    values, weights = torch.randn(3, 2), torch.tensor([1.0, -2.0, 0.5])
+    as_complex, as_real = nn.Parameter(torch.view_as_complex(values.clone())), nn.Parameter(values)
+    (found,) = gradient((as_complex * as_complex).imag, weights, [as_complex], keep_graph=False)
+    (expected,) = gradient(2 * as_real[:, 0] * as_real[:, 1], weights, [as_real], keep_graph=False)
+    torch.testing.assert_close(found, expected)
+    assert num_values(as_complex) == num_values(as_real) == found.numel()
+
+
+class Checkpointed(nn.Module):
+    def __init__(self, use_reentrant):
+        super().__init__()
+        self.first, self.last, self.use_reentrant = nn.Linear(3, 3), nn.Linear(3, 2), use_reentrant
+
+    def forward(self, x):
+        return self.last(checkpoint(torch.tanh, self.first(x), use_reentrant=self.use_reentrant))
+
+
+def test_reentrant_checkpoints_are_refused_with_the_remedy_and_others_are_not():
+    model, batches = Checkpointed(use_reentrant=True), make_batches()
+    with pytest.raises(LossError, match=r"reentrant.*use_reentrant=False.*gradient_checkpointing_kwargs"):
+        Probe(model, per_sample).gradients(batches)
+    assert all(parameter.grad is None for parameter in model.parameters())
+    model.use_reentrant = False
+    found = Probe(model, per_sample).gradients(batches, "none").matrix()
+    expected = reference.batch_gradients(model, per_sample, batches, "none")
+    assert torch.allclose(found, expected, atol=1e-6)
+
+
+def test_another_error_of_autograd_is_raised_unchanged():
+    with pytest.raises(RuntimeError, match="does not require grad"):
+        gradient(torch.ones(2), torch.ones(2), [nn.Parameter(torch.ones(2))], keep_graph=False)

@@ -1,4 +1,4 @@
-"""Hypothetical steps: those the user's optimizer would take, and nothing of the user's is touched."""
+"""Hypothetical steps equal those of the user's optimizer, and nothing of the user's is changed."""
 
 import copy
 import itertools
@@ -12,17 +12,16 @@ from torch.nn import functional as F
 from torch.optim import lr_scheduler
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from heldin.errors import ArgumentError, BatchesError, LossError, NotFiniteError, UnservedError
-from heldin.probing.outputs import outputs
+from heldin.errors import ArgumentError, BatchesError, LossError, UnmeasurableError
+from heldin.probing.isolation import derive_seed
 from heldin.probing.probe import Probe
-from heldin.probing.randomness import seed_for
 from heldin.probing.steps import random_label_step, stepped_outputs
 
 CLASSES, SEED = 3, 7
 
 
-def delicate():
-    """Moved by every forward pass and every random number."""
+def sensitive():
+    """A model that changes with every forward pass and every random number."""
     layers = [nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Dropout(0.4), nn.Linear(8, CLASSES)]
     return nn.Sequential(*layers).double()
 
@@ -38,8 +37,8 @@ def train(model, optimizer, data, loss=F.cross_entropy):
         optimizer.step()
 
 
-def twins(model, build, optimizer):
-    """A copy of both, as anyone would make it."""
+def copies(model, build, optimizer):
+    """A copy of the model and of the optimizer."""
     own = copy.deepcopy(model)
     again = build(own.parameters())
     again.load_state_dict(copy.deepcopy(optimizer.state_dict()))
@@ -47,11 +46,11 @@ def twins(model, build, optimizer):
 
 
 def by_hand(model, build, optimizer, data, num_inputs=1000, loss=F.cross_entropy):
-    """The definition: for each batch copy everything, step, look. Any random stream is put back."""
+    """The definition: for each batch copy everything, take a step, compute outputs."""
     state, rows = torch.get_rng_state(), []
     for index, (x, y) in enumerate(data):
-        own, again = twins(model, build, optimizer)
-        torch.manual_seed(seed_for(SEED, "step", index))
+        own, again = copies(model, build, optimizer)
+        torch.manual_seed(derive_seed(SEED, "step", index))
 
         def closure(own=own, again=again, x=x, y=y):
             again.zero_grad()
@@ -85,8 +84,8 @@ OPTIMIZERS = {
 
 @pytest.mark.parametrize("build", OPTIMIZERS.values(), ids=OPTIMIZERS)
 @pytest.mark.parametrize("warm", [True, False], ids=["with a state", "fresh"])
-def test_stepped_outputs_are_those_of_the_users_own_optimizer(build, warm):
-    model, data = delicate(), batches()
+def test_stepped_outputs_are_those_of_the_users_optimizer(build, warm):
+    model, data = sensitive(), batches()
     optimizer = build(model.parameters())
     if warm and not isinstance(optimizer, torch.optim.LBFGS):
         train(model, optimizer, batches(4))
@@ -98,8 +97,8 @@ def test_stepped_outputs_are_those_of_the_users_own_optimizer(build, warm):
     assert not torch.allclose(found[0], found[1])
 
 
-def test_l_bfgs_with_a_history_steps_as_it_would():
-    model, data = delicate().eval(), batches()
+def test_l_bfgs_with_a_history_steps_as_in_training():
+    model, data = sensitive().eval(), batches()
     build = OPTIMIZERS["l-bfgs, line search"]
     optimizer = build(model.parameters())
     for x, y in batches(3):
@@ -115,21 +114,8 @@ def test_l_bfgs_with_a_history_steps_as_it_would():
     torch.testing.assert_close(found, by_hand(model, build, optimizer, data), rtol=1e-10, atol=1e-12)
 
 
-def test_every_step_starts_from_the_present():
-    """Without randomness the order of the batches is the order of the rows, and nothing else."""
-    model, data = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, CLASSES)).double(), batches()
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
-    train(model, optimizer, batches(2))
-    probe = Probe(model, nn.CrossEntropyLoss())
-    found = stepped_outputs(probe, data, optimizer)
-    turned = stepped_outputs(probe, data[::-1], optimizer)
-    assert torch.equal(turned.flip(0), torch.cat([found[:, 12:], found[:, 6:12], found[:, :6]], 1))
-    train(model, optimizer, batches(1))
-    assert not torch.allclose(stepped_outputs(probe, data, optimizer), found)
-
-
 def test_steps_follow_from_the_seed_alone():
-    model, data = delicate(), batches()
+    model, data = sensitive(), batches()
     optimizer = torch.optim.Adam(model.parameters())
     probe = Probe(model, nn.CrossEntropyLoss(), seed=1)
     one, same, other = (stepped_outputs(probe, data, optimizer, seed=seed) for seed in (None, 1, 2))
@@ -138,7 +124,7 @@ def test_steps_follow_from_the_seed_alone():
 
 
 class Words(nn.Module):
-    """Numbers -> words -> classes; the embedding is tied to the head, or sparse, or renormalised."""
+    """Numbers -> words -> classes; the embedding may be tied to the head, sparse, or renormalised."""
 
     def __init__(self, tied=False, **options):
         super().__init__()
@@ -163,7 +149,7 @@ class Recurrent(nn.Module):
         return self.head(self.lstm(x.reshape(-1, 2, 2))[0][:, -1])
 
 
-def parametrised():
+def with_parametrizations():
     return nn.Sequential(
         nn.utils.parametrizations.spectral_norm(nn.Linear(4, 6)),
         nn.utils.parametrizations.weight_norm(nn.Linear(6, CLASSES)),
@@ -171,13 +157,13 @@ def parametrised():
 
 
 def frozen():
-    model = delicate()
+    model = sensitive()
     model[0].requires_grad_(False)
     return model
 
 
 class Shared(nn.Module):
-    """Two parameters that get one gradient tensor, and one whose gradient is a single number, expanded."""
+    """Two parameters with one gradient tensor, and one whose gradient is an expanded number."""
 
     def __init__(self):
         super().__init__()
@@ -188,7 +174,7 @@ class Shared(nn.Module):
 
 
 class Halving(torch.optim.SGD):
-    """Writes into the gradients it is given, as those that clip them do."""
+    """Writes to the gradients, as optimizers that clip them do."""
 
     def step(self, closure=None):
         loss = None if closure is None else closure()
@@ -201,12 +187,13 @@ class Halving(torch.optim.SGD):
 MODELS = {
     "tied weights": (lambda: Words(tied=True), OPTIMIZERS["momentum"]),
     "sparse gradients": (lambda: Words(sparse=True), OPTIMIZERS["sgd"]),
-    "an embedding that renormalises itself": (lambda: Words(max_norm=0.5), OPTIMIZERS["adamw, amsgrad"]),
+    "an embedding with max_norm": (lambda: Words(max_norm=0.5), OPTIMIZERS["adamw, amsgrad"]),
     "an LSTM": (Recurrent, OPTIMIZERS["adam"]),
-    "parametrisations": (parametrised, OPTIMIZERS["adam"]),
+    "parametrizations": (with_parametrizations, OPTIMIZERS["adam"]),
     "frozen layers": (frozen, OPTIMIZERS["momentum"]),
     "gradients that share memory": (Shared, lambda p: Halving(p, lr=0.1)),
-    "layers kept in evaluation mode": (lambda: delicate().apply(bn_in_eval), OPTIMIZERS["adam"]),
+    "an optimizer of a part": (sensitive, lambda p: torch.optim.SGD(list(p)[-2:], lr=0.1, momentum=0.9)),
+    "layers in evaluation mode": (lambda: sensitive().apply(bn_in_eval), OPTIMIZERS["adam"]),
 }
 
 
@@ -215,8 +202,8 @@ def bn_in_eval(module):
         module.eval()
 
 
-def everything(model, optimizer=None, **more):
-    """All that a step could have changed, as copies; and the objects it could have replaced."""
+def state_of(model, optimizer=None, **more):
+    """Copies of everything that a step could change, and the objects it could replace."""
     params = dict(model.named_parameters(remove_duplicate=False))
     values = {
         "state": copy.deepcopy(model.state_dict()),
@@ -256,13 +243,13 @@ def differences(one, other, where=""):
 
 
 @pytest.mark.parametrize(("create", "build"), MODELS.values(), ids=MODELS)
-def test_models_of_all_kinds_step_as_they_would_and_are_left_as_they_are(create, build):
+def test_models_of_all_kinds_step_as_in_training_and_are_not_changed(create, build):
     model, data = create(), batches()
     optimizer = build(model.parameters())
     train(model, optimizer, batches(2))
-    before = everything(model, optimizer)
+    before = state_of(model, optimizer)
     found = stepped_outputs(Probe(model, nn.CrossEntropyLoss()), data, optimizer, seed=SEED)
-    assert_same(before, everything(model, optimizer))
+    assert_same(before, state_of(model, optimizer))
     torch.testing.assert_close(found, by_hand(model, build, optimizer, data), rtol=1e-10, atol=1e-12)
 
 
@@ -283,19 +270,8 @@ def test_sparse_adam_steps_sparse_gradients():
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
 
 
-def test_an_optimizer_over_a_part_of_the_model_moves_that_part_alone():
-    model, data = delicate(), batches()
-
-    def build(parameters):
-        return torch.optim.SGD(list(parameters)[-2:], lr=0.1, momentum=0.9)
-
-    optimizer = build(model.parameters())
-    found = stepped_outputs(Probe(model, nn.CrossEntropyLoss()), data, optimizer, seed=SEED)
-    torch.testing.assert_close(found, by_hand(model, build, optimizer, data), rtol=1e-10, atol=1e-12)
-
-
 class Scaled(nn.Module):
-    """A loss with a parameter of its own, which the optimizer steps too."""
+    """A loss with a parameter that the optimizer steps too."""
 
     def __init__(self):
         super().__init__()
@@ -306,7 +282,7 @@ class Scaled(nn.Module):
         return F.cross_entropy(output * self.log_scale.exp(), target, reduction=self.reduction) + self.log_scale
 
 
-def test_a_loss_with_parameters_of_its_own_is_left_as_it_is():
+def test_a_loss_with_parameters_is_stepped_on_copies():
     model, loss, data = nn.Linear(4, CLASSES).double(), Scaled(), batches(1)
     both = [*model.parameters(), *loss.parameters()]
     optimizer = torch.optim.SGD(both, lr=0.5)
@@ -315,26 +291,26 @@ def test_a_loss_with_parameters_of_its_own_is_left_as_it_is():
     assert loss.log_scale.grad is None
     only = random_label_step(Probe(model, loss), data, torch.optim.SGD(model.parameters(), lr=0.5), seed=SEED)
     assert before == only[0]
-    assert after < only[1] - 0.1  # its own parameter was stepped as well
+    assert after < only[1] - 0.1  # the parameter of the loss was stepped as well
 
 
 def dict_losses(model, batch):
-    assert type(model) is nn.Sequential, "users see their own model"
+    assert type(model) is nn.Sequential, "sample_losses gets the user's model"
     return F.cross_entropy(model(batch["x"]), batch["y"], reduction="none")
 
 
-def test_batches_of_another_kind_go_through_sample_losses():
-    model, data = delicate(), batches()
+def test_other_batches_are_passed_through_sample_losses():
+    model, data = sensitive(), batches()
     optimizer = torch.optim.Adam(model.parameters())
     others = [{"x": x, "y": y} for x, y in data]
-    before = everything(model, optimizer)
+    before = state_of(model, optimizer)
     found = stepped_outputs(Probe(model, None, sample_losses=dict_losses), others, optimizer, num_inputs=8)
-    assert_same(before, everything(model, optimizer))
+    assert_same(before, state_of(model, optimizer))
     assert torch.equal(found, stepped_outputs(Probe(model, nn.CrossEntropyLoss()), data, optimizer, num_inputs=8))
 
 
 class Counter:
-    """A hook, or a patch, that must not be called."""
+    """A hook that counts its calls."""
 
     def __init__(self):
         self.calls = 0
@@ -344,8 +320,8 @@ class Counter:
 
 
 @pytest.mark.parametrize("name", ["momentum", "adam", "adam, a tensor for lr", "rmsprop"])
-def test_schedulers_and_hooks_of_the_optimizer_are_not_told(name):
-    model, data = delicate(), batches()
+def test_schedulers_and_hooks_of_the_optimizer_are_not_called(name):
+    model, data = sensitive(), batches()
     optimizer = OPTIMIZERS[name](model.parameters())
     scheduler = lr_scheduler.StepLR(optimizer, 1, 0.5)
     train(model, optimizer, data)
@@ -360,16 +336,16 @@ def test_schedulers_and_hooks_of_the_optimizer_are_not_told(name):
         model[0].weight.register_post_accumulate_grad_hook(count),
     ]
     try:
-        before = everything(model, optimizer, scheduler=scheduler.state_dict(), called=optimizer._opt_called)
+        before = state_of(model, optimizer, scheduler=scheduler.state_dict(), called=optimizer._opt_called)
         step = optimizer.step
         found = stepped_outputs(Probe(model, nn.CrossEntropyLoss()), data, optimizer, seed=SEED)
         losses = random_label_step(Probe(model, nn.CrossEntropyLoss()), data, optimizer)
-        after = everything(model, optimizer, scheduler=scheduler.state_dict(), called=optimizer._opt_called)
+        after = state_of(model, optimizer, scheduler=scheduler.state_dict(), called=optimizer._opt_called)
         assert count.calls == 0
         assert_same(before, after)
         assert optimizer.step is step
         train(model, optimizer, data[:1])
-        assert count.calls == 6  # and they all still work
+        assert count.calls == 6  # they all still work
     finally:
         for handle in handles:
             handle.remove()
@@ -377,20 +353,11 @@ def test_schedulers_and_hooks_of_the_optimizer_are_not_told(name):
     assert losses[0] != losses[1]
 
 
-def test_a_scheduler_still_knows_whether_a_real_step_was_taken():
-    model = delicate()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    scheduler = lr_scheduler.StepLR(optimizer, 1)
-    stepped_outputs(Probe(model, nn.CrossEntropyLoss()), batches(), optimizer)
-    with pytest.warns(UserWarning, match="before `optimizer.step"):
-        scheduler.step()
-
-
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
 @pytest.mark.parametrize("at", [1, 3, 5, 6])
-def test_a_failure_half_way_leaves_everything_as_it_was(error, at):
-    """In the first step, in its look at the outputs, in the second step, and in its look."""
-    model, data, calls = delicate(), batches(), itertools.count(1)  # a list would be put back
+def test_a_failure_changes_nothing(error, at):
+    """In the first step, in its outputs, in the second step, and in its outputs."""
+    model, data, calls = sensitive(), batches(), itertools.count(1)
     optimizer = torch.optim.Adam(model.parameters())
     train(model, optimizer, data)
 
@@ -398,14 +365,14 @@ def test_a_failure_half_way_leaves_everything_as_it_was(error, at):
         torch.rand(3), random.random()
         losses = F.cross_entropy(model(batch[0]), batch[1], reduction="none")
         if next(calls) == at:
-            raise error("half-way")
+            raise error("failed")
         return losses
 
-    before = everything(model, optimizer)
-    with pytest.raises(error, match="half-way"):
+    before = state_of(model, optimizer)
+    with pytest.raises(error, match="failed"):
         stepped_outputs(Probe(model, None, sample_losses=failing), data, optimizer)
     assert next(calls) == at + 1
-    assert_same(before, everything(model, optimizer))
+    assert_same(before, state_of(model, optimizer))
     assert model[0]._forward_hooks == {}
 
 
@@ -415,16 +382,16 @@ class Breaking(torch.optim.SGD):
         raise ZeroDivisionError("after the step")
 
 
-def test_an_optimizer_that_fails_leaves_everything_as_it_was():
-    model, data = delicate(), batches()
+def test_an_optimizer_that_fails_changes_nothing():
+    model, data = sensitive(), batches()
     optimizer, count = Breaking(model.parameters(), lr=0.1), Counter()
-    before = everything(model, optimizer)
+    before = state_of(model, optimizer)
     handle = register_optimizer_step_pre_hook(count)
     try:
         with pytest.raises(ZeroDivisionError):
             stepped_outputs(Probe(model, nn.CrossEntropyLoss()), data, optimizer)
         assert count.calls == 0
-        assert_same(before, everything(model, optimizer))
+        assert_same(before, state_of(model, optimizer))
         torch.optim.SGD(model.parameters(), lr=0.1).step()
         assert count.calls == 1
     finally:
@@ -432,7 +399,7 @@ def test_an_optimizer_that_fails_leaves_everything_as_it_was():
 
 
 class Wrapper(torch.optim.SGD):
-    """One that keeps more than torch copies, a reference to itself included, and copies its hooks too."""
+    """Has attributes that torch does not copy, a reference to itself among them, and copies its hooks."""
 
     def __init__(self, parameters):
         super().__init__(parameters, lr=0.1)
@@ -448,14 +415,14 @@ class Wrapper(torch.optim.SGD):
             self.first.mul_(self.factor)
 
 
-def test_an_optimizer_with_attributes_of_its_own_is_copied_whole():
-    model, data, calls = delicate(), batches(), []
+def test_all_attributes_of_an_optimizer_are_copied():
+    model, data, calls = sensitive(), batches(), []
     optimizer = Wrapper(model.parameters())
     lr_scheduler.StepLR(optimizer, 1)
     optimizer.register_step_pre_hook(lambda *arguments: calls.append(1))
-    before = everything(model, optimizer)
+    before = state_of(model, optimizer)
     found = stepped_outputs(Probe(model, nn.CrossEntropyLoss()), data, optimizer, seed=SEED)
-    assert_same(before, everything(model, optimizer))
+    assert_same(before, state_of(model, optimizer))
     assert calls == []
     torch.testing.assert_close(found, by_hand(model, Wrapper, optimizer, data), rtol=1e-10, atol=1e-12)
 
@@ -466,26 +433,26 @@ class Uncopyable(torch.optim.SGD):
 
 
 def test_an_optimizer_that_cannot_be_copied_is_refused():
-    model = delicate()
-    with pytest.raises(UnservedError, match="holds a connection"):
+    model = sensitive()
+    with pytest.raises(UnmeasurableError, match="holds a connection"):
         stepped_outputs(Probe(model, nn.CrossEntropyLoss()), batches(), Uncopyable(model.parameters(), lr=0.1))
 
 
 @pytest.mark.parametrize("measure", [stepped_outputs, random_label_step])
-def test_optimizers_that_cannot_serve_are_refused(measure):
-    probe = Probe(delicate(), nn.CrossEntropyLoss())
-    with pytest.raises(UnservedError, match=r"Pass optimizer=\.\.\."):
+def test_optimizers_that_cannot_be_used_are_refused(measure):
+    probe = Probe(sensitive(), nn.CrossEntropyLoss())
+    with pytest.raises(UnmeasurableError, match=r"Pass optimizer=\.\.\."):
         measure(probe, batches(), None)
     with pytest.raises(ArgumentError, match="Found a float"):
         measure(probe, batches(), 0.1)
     with pytest.raises(ArgumentError, match="without any of the 6 trainable ones of Sequential"):
-        measure(probe, batches(), torch.optim.SGD(delicate().parameters(), lr=0.1))
+        measure(probe, batches(), torch.optim.SGD(sensitive().parameters(), lr=0.1))
     with pytest.raises(BatchesError, match="Found none"):
         measure(probe, [], torch.optim.SGD(probe.model.parameters(), lr=0.1))
 
 
-def test_a_loss_the_optimizer_has_no_part_in_is_refused():
-    model = delicate()
+def test_a_loss_that_does_not_depend_on_the_optimizers_parameters_is_refused():
+    model = sensitive()
     model.extra = nn.Linear(2, 2).double()
     probe = Probe(model[:5], nn.CrossEntropyLoss())
     probe.model.extra = model.extra
@@ -494,16 +461,9 @@ def test_a_loss_the_optimizer_has_no_part_in_is_refused():
         stepped_outputs(probe, batches(), torch.optim.SGD(model.extra.parameters(), lr=0.1))
 
 
-def test_losses_that_are_not_finite_are_refused():
-    model, data = delicate(), batches()
-    data[1] = (data[1][0] * float("nan"), data[1][1])
-    with pytest.raises(NotFiniteError):
-        stepped_outputs(Probe(model, nn.CrossEntropyLoss()), data, torch.optim.SGD(model.parameters(), lr=0.1))
-
-
 @pytest.mark.parametrize("num_inputs", [0, 2.0, None])
-def test_a_number_of_inputs_that_cannot_be_is_refused(num_inputs):
-    model = delicate()
+def test_an_invalid_number_of_inputs_is_refused(num_inputs):
+    model = sensitive()
     with pytest.raises(ArgumentError, match="num_inputs"):
         stepped_outputs(
             Probe(model, nn.CrossEntropyLoss()),
@@ -513,32 +473,13 @@ def test_a_number_of_inputs_that_cannot_be_is_refused(num_inputs):
         )
 
 
-@pytest.mark.parametrize("lr", [1e-30, 1e12])
-def test_tiny_and_huge_steps_give_finite_outputs(lr):
-    model, data = nn.Linear(4, CLASSES).double(), batches()
-    found = stepped_outputs(Probe(model, nn.CrossEntropyLoss()), data, torch.optim.SGD(model.parameters(), lr=lr))
-    assert torch.isfinite(found).all()
-    if lr < 1.0:
-        assert torch.equal(found[0], outputs(Probe(model, nn.CrossEntropyLoss()), data))
-
-
-def test_inside_inference_mode_the_steps_are_the_same():
-    model, data = delicate(), batches()
-    optimizer = torch.optim.Adam(model.parameters())
-    train(model, optimizer, data)
-    probe = Probe(model, nn.CrossEntropyLoss())
-    with torch.inference_mode():
-        inside = stepped_outputs(probe, data, optimizer)
-    assert torch.equal(inside, stepped_outputs(probe, data, optimizer))
-
-
 @pytest.mark.parametrize("name", ["sgd", "adam", "l-bfgs"])
-def test_a_random_label_step_is_the_users_own_step_on_other_labels(name):
-    model, data = delicate(), batches()
+def test_a_random_label_step_is_a_step_of_training_on_other_labels(name):
+    model, data = sensitive(), batches()
     optimizer = OPTIMIZERS[name](model.parameters())
     if name != "l-bfgs":
         train(model, optimizer, batches(2))
-    seen = queue.LifoQueue()  # a list would be put back
+    seen = queue.LifoQueue()
 
     def losses(model, batch):
         seen.put(batch)
@@ -550,8 +491,8 @@ def test_a_random_label_step_is_the_users_own_step_on_other_labels(name):
     assert not torch.equal(labels, data[0][1])
     assert torch.equal(inputs, data[0][0])
 
-    own, again = twins(model, OPTIMIZERS[name], optimizer)
-    torch.manual_seed(seed_for(SEED, "random label step"))
+    own, again = copies(model, OPTIMIZERS[name], optimizer)
+    torch.manual_seed(derive_seed(SEED, "random label step"))
     values = []
 
     def closure():
@@ -568,7 +509,7 @@ def test_a_random_label_step_is_the_users_own_step_on_other_labels(name):
 
 
 def labels_seen(model, batch, loss, seed=SEED):
-    seen = queue.LifoQueue()  # a list would be put back
+    seen = queue.LifoQueue()
 
     def losses(model, batch):
         seen.put(batch[1])
@@ -629,24 +570,24 @@ X = torch.randn(4, 4).double()
         ({"x": X, "y": torch.zeros(4, dtype=torch.long)}, "a dict"),
     ],
 )
-def test_targets_that_are_no_classes_are_refused(batch, found):
-    model = delicate()
+def test_targets_that_are_not_classes_are_refused(batch, found):
+    model = sensitive()
 
     def losses(model, batch):
         return model(batch["x"] if isinstance(batch, dict) else batch[0]).sum(1)
 
-    with pytest.raises(UnservedError, match=found):
+    with pytest.raises(UnmeasurableError, match=found):
         random_label_step(
             Probe(model, None, sample_losses=losses), [batch], torch.optim.SGD(model.parameters(), lr=0.1)
         )
 
 
-def test_a_random_label_step_leaves_no_trace():
-    model, data = delicate(), batches()
+def test_a_random_label_step_changes_nothing():
+    model, data = sensitive(), batches()
     optimizer = torch.optim.AdamW(model.parameters())
     train(model, optimizer, data)
     targets = data[0][1].clone()
-    before = everything(model, optimizer)
+    before = state_of(model, optimizer)
     random_label_step(Probe(model, nn.CrossEntropyLoss()), data, optimizer)
-    assert_same(before, everything(model, optimizer))
+    assert_same(before, state_of(model, optimizer))
     assert torch.equal(data[0][1], targets)

@@ -29,7 +29,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from torch.utils.data.distributed import DistributedSampler
 
 from heldin.errors import BatchesError, HeldinError
-from heldin.probing.isolation import find_generators, seeded_randomness
+from heldin.probing.isolation import MAX_CONTAINER, find_generators, seeded_randomness
 
 Batch: TypeAlias = Any  # what the user's loader yields: tensors in tuples, lists, dictionaries, dataclasses, objects
 Rebuild: TypeAlias = Callable[[Sequence[Tensor]], Batch]
@@ -192,7 +192,7 @@ def _indices_of_an_epoch(sampler: Any, dataset: object, num: int, generator: tor
     while nested is not None:
         if hasattr(nested, "set_epoch"):  # distributed samplers yield what follows from the epoch they were given
             nested.set_epoch(int(torch.randint(2**31, (), generator=generator, device="cpu")))
-        nested = getattr(nested, "sampler", None) or getattr(nested, "batch_sampler", None)
+        nested = getattr(nested, "sampler", getattr(nested, "batch_sampler", None))
     try:
         length = len(own)
     except (TypeError, NotImplementedError):  # a BatchSampler has a length only if its sampler has one
@@ -204,7 +204,7 @@ def copy_loader(loader: DataLoader[Any], generator: torch.Generator | None) -> D
     """Return a DataLoader over the same data with workers, samplers and iterators of its own."""
     own = copy.copy(loader)
     samplers = _copy_samplers((loader.sampler, loader.batch_sampler), loader.dataset)
-    dataset = _shallow_copy(loader.dataset) if isinstance(loader.dataset, IterableDataset) else loader.dataset
+    dataset = _copy_stream(loader.dataset, generator) if isinstance(loader.dataset, IterableDataset) else loader.dataset
     changes = {"sampler": samplers[0], "batch_sampler": samplers[1], "dataset": dataset, "generator": generator}
     vars(own).update(changes, _iterator=None, persistent_workers=False)
     for name, value in vars(loader).items():
@@ -256,21 +256,46 @@ def _new_pass(source: Iterable[Batch], generator: torch.Generator) -> Iterable[B
             _refuse_one_shot(source.dataset)
         return copy_loader(source, _on_default_device(generator))
     _refuse_one_shot(source)
-    own: Iterable[Batch] = _shallow_copy(source)
+    own: Iterable[Batch] = _copy_stream(source, _on_default_device(generator))
     return own
+
+
+def _copy_stream(stream: Any, generator: torch.Generator | None, copies: dict[int, Any] | None = None) -> Any:
+    """A copy of a stream and of the loaders and streams it holds; all other attributes are shared."""
+    known: dict[int, Any] = {} if copies is None else copies
+
+    def copy_held(held: Any) -> Any:
+        if isinstance(held, DataLoader):
+            return copy_loader(held, generator)
+        return _copy_stream(held, generator, known) if isinstance(held, IterableDataset) else held
+
+    def is_leaf(held: object) -> bool:
+        is_large = isinstance(held, (list, tuple, dict)) and len(held) > MAX_CONTAINER
+        return is_large or isinstance(held, (DataLoader, IterableDataset))
+
+    if id(stream) not in known:
+        known[id(stream)] = own = _shallow_copy(stream)
+        if own is not stream:
+            attributes = getattr(own, "__dict__", {})
+            attributes.update(map_tensors(dict(attributes), copy_held, is_leaf=is_leaf))
+    return known[id(stream)]
 
 
 def _refuse_one_shot(source: Iterable[Batch]) -> None:
     """Raise for a stream that can be read only once: its batches belong to training."""
-    own = _shallow_copy(source)  # iter() may count as a pass
     holds_iterator = any(isinstance(value, Iterator) for value in getattr(source, "__dict__", {}).values())
-    if isinstance(source, Iterator) or holds_iterator or iter(own) is iter(own):
+    if isinstance(source, Iterator) or holds_iterator or _gives_one_iterator(_shallow_copy(source)):
         raise BatchesError(
             f"Batches should come from an iterable that can be iterated repeatedly. Found a {type(source).__name__} "
             "that can be read once; measuring would take batches away from training. Take a few batches from it once, "
             "kept = list(itertools.islice(stream, 5)), and either measure on them with "
             'heldin.measure(model, loss_fn, kept), or call stopper.step(kept) each time with probes="fixed".'
         )
+
+
+def _gives_one_iterator(own: Iterable[Batch]) -> bool:
+    """True if every pass returns the same iterator. Takes a copy, since `iter` may count as a pass."""
+    return iter(own) is iter(own)
 
 
 def _shallow_copy(source: Any) -> Any:
@@ -328,8 +353,12 @@ def _refill(container: Any, parts: dict[Any, Any]) -> Any:
         if isinstance(container, list):
             own[:] = parts.values()
         elif isinstance(container, Mapping):
+            before = dict(container.items())
             for key, part in parts.items():
                 own[key] = part
+            if any(container[key] is not part for key, part in before.items()):
+                own.update(before)  # the copy shares its contents with the original
+                return parts
         else:
             for name, part in parts.items():
                 object.__setattr__(own, name, part)  # frozen dataclasses too

@@ -19,8 +19,9 @@ import hashlib
 import random
 import sys
 import types
+import weakref
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
@@ -78,6 +79,8 @@ def find_generators(objects: Iterable[object]) -> list[Any]:
     for _ in range(MAX_DEPTH):
         next_level: list[object] = []
         for held in level:
+            if type(held) in weakref.ProxyTypes:  # it may refer to nothing, and raise at every question
+                continue
             if id(held) in seen or isinstance(held, NOT_WALKED) or len(seen) >= MAX_OBJECTS:
                 continue
             seen.add(id(held))
@@ -104,7 +107,15 @@ def _held_by(holder: object) -> Iterable[object]:
     if package in CLOSED_PACKAGES and not isinstance(holder, (DataLoader, Dataset, Sampler)):
         return ()
     slots = [name for kind in type(holder).__mro__ for name in _as_tuple(vars(kind).get("__slots__", ()))]
-    return [*getattr(holder, "__dict__", {}).values(), *(getattr(holder, name, None) for name in slots)]
+    return [*(_stored(holder, "__dict__") or {}).values(), *(_stored(holder, name) for name in slots)]
+
+
+def _stored(holder: object, name: str) -> Any:
+    """An attribute as it is stored, without the holder's `__getattr__`; None if there is none."""
+    try:
+        return object.__getattribute__(holder, name)
+    except AttributeError:
+        return None
 
 
 def _as_tuple(slots: str | Iterable[str]) -> tuple[str, ...]:
@@ -175,7 +186,8 @@ def preserve_state(*models: nn.Module, mode: str) -> Iterator[None]:
         for module in modules:
             if isinstance(module, torch.jit.ScriptModule) and hasattr(module, "training"):
                 undo.callback(setattr, module, "training", module.training)  # stored in C++, not in vars(module)
-            undo.callback(_restore_attributes, vars(module), dict(vars(module)))
+            undo.callback(vars(module).update, dict(vars(module)))  # after `clear`; neither can be interrupted half-way
+            undo.callback(vars(module).clear)
         _use_copies(modules)
         for model in models:
             _set_mode(model, mode)
@@ -253,11 +265,6 @@ def _restore_parameter(parameter: nn.Parameter, hooks: Any, requires_grad: bool)
     parameter._backward_hooks = hooks
     if parameter.requires_grad != requires_grad:
         parameter.requires_grad_(requires_grad)
-
-
-def _restore_attributes(attributes: dict[str, Any], saved: Mapping[str, Any]) -> None:
-    attributes.clear()
-    attributes.update(saved)
 
 
 @torch.no_grad()

@@ -1,4 +1,4 @@
-"""The moments of the gradients of single samples, against a plain backward pass a sample and against Opacus."""
+"""Moments of per-sample gradients, against one plain backward pass per sample and against Opacus."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from heldin.errors import BatchesError, HeldinWarning, NotFiniteError, UnservedError
-from heldin.lab.models import fully_connected
-from heldin.probing import Probe, persample
-from heldin.probing.moments import class_moments, sample_moments
+from heldin.errors import BatchesError, HeldinWarning, LossError, NotFiniteError, UnmeasurableError
+from heldin.probing import Probe, per_sample
+from heldin.probing.per_sample import class_moments, sample_moments
 from heldin.signals import reference
 
 NUM, CLASSES = 12, 3
@@ -52,19 +51,19 @@ class Tied(nn.Module):
 
 
 class UsedTwice(nn.Module):
-    """One layer called twice, one whose weight is used besides, and one that is never called."""
+    """One layer called twice, one whose weight is used elsewhere too, and one that is never called."""
 
     def __init__(self):
         super().__init__()
-        self.twice, self.besides, self.never = nn.Linear(6, 6), nn.Linear(6, 3), nn.Linear(6, 2)
+        self.twice, self.elsewhere, self.never = nn.Linear(6, 6), nn.Linear(6, 3), nn.Linear(6, 2)
 
     def forward(self, x):
         x = self.twice(self.twice(x).tanh())
-        return self.besides(x) + x @ self.besides.weight.t().square()
+        return self.elsewhere(x) + x @ self.elsewhere.weight.t().square()
 
 
 class Reversed(nn.Module):
-    """Rows of the inner layer are samples in another order."""
+    """The rows of the inner layer are the samples in another order."""
 
     def __init__(self):
         super().__init__()
@@ -74,8 +73,8 @@ class Reversed(nn.Module):
         return self.outer(self.inner(x.flip(0)).tanh().flip(0))
 
 
-class ThroughValues(nn.Module):
-    """Looks at a value of each sample, which no vmap can do."""
+class ReadsValues(nn.Module):
+    """Reads a value of each sample, which vmap does not support."""
 
     def __init__(self):
         super().__init__()
@@ -155,7 +154,7 @@ MODELS = {
     "weight norm": (weight_norm, vectors),
 }
 ONE_BY_ONE = {
-    "through values": (ThroughValues, vectors),
+    "reads values": (ReadsValues, vectors),
     "sparse embedding": (sparse, words),
     "lstm": (Recurrent, words),
 }
@@ -197,21 +196,21 @@ def test_moments_are_those_of_plain_backward_passes(name, dtype):
 
 
 @pytest.mark.parametrize("name", ONE_BY_ONE)
-def test_a_model_that_no_vmap_takes_is_measured_one_sample_at_a_time_and_says_so_once(name):
+def test_a_model_without_vmap_support_is_measured_one_sample_at_a_time_with_one_warning(name):
     build, make_batch = ONE_BY_ONE[name]
     model, batches = build().to(DOUBLE), [make_batch(DOUBLE), make_batch(DOUBLE)]
     probe = Probe(model, nn.CrossEntropyLoss())
-    with pytest.warns(HeldinWarning, match="one sample at a time") as said:
+    with pytest.warns(HeldinWarning, match=r"one sample at a time.*vmap \(\w+: .*The numbers are the same") as shown:
         found, by_class = sample_moments(probe, batches), class_moments(probe, batches)
-    assert len(said) == 1
+    assert len(shown) == 1
     rows = [reference.sample_gradients(model, cross_entropy, batch) for batch in batches]
     for one, G in zip(found, rows, strict=True):
         assert_moments(one, G, 1e-10)
     assert_class_moments(by_class, torch.cat(rows), torch.cat([y for _, y in batches]), 1e-10)
 
 
-@pytest.mark.filterwarnings("ignore:Gradients of single samples are taken one sample at a time")
-def test_an_lstm_in_single_precision_goes_through_a_vmap_on_some_machines_and_is_right_on_all():
+@pytest.mark.filterwarnings("ignore:Gradients of single samples are computed one sample at a time")
+def test_an_lstm_in_single_precision_is_right_with_and_without_vmap():
     model, batch = Recurrent(), words(torch.float32)
     (found,) = sample_moments(Probe(model, nn.CrossEntropyLoss()), [batch])
     assert_moments(found, reference.sample_gradients(model, cross_entropy, batch), 1e-4)
@@ -220,7 +219,7 @@ def test_an_lstm_in_single_precision_goes_through_a_vmap_on_some_machines_and_is
 @pytest.mark.parametrize("dtype", [torch.float32, DOUBLE], ids=str)
 @pytest.mark.parametrize("scale", [1e-10, 1e-3, 1e4, 1e10])
 @pytest.mark.parametrize("name", ["mlp", "convolution"])
-def test_gradients_of_any_size_are_measured_alike(name, scale, dtype):
+def test_moments_are_exact_at_every_scale_of_the_loss(name, scale, dtype):
     build, make_batch = MODELS[name]
     model, batch = build().to(dtype), make_batch(dtype)
     rel = 1e-10 if dtype is DOUBLE else 1e-4
@@ -240,7 +239,7 @@ def test_moments_agree_with_opacus(name):
     model, (x, y) = build().to(DOUBLE), make_batch(DOUBLE)
     (found,) = sample_moments(Probe(model, nn.CrossEntropyLoss()), [(x, y)])
     if name == "mlp":
-        model[3].inplace = False  # which Opacus does not take
+        model[3].inplace = False  # Opacus does not support it
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         wrapped = opacus.GradSampleModule(model, loss_reduction="sum")
@@ -248,7 +247,7 @@ def test_moments_agree_with_opacus(name):
     assert_moments(found, torch.cat([p.grad_sample.flatten(1) for p in model.parameters()], dim=1), 1e-10)
 
 
-def test_dictionaries_of_tensors_are_taken_apart():
+def test_batches_may_be_nested_dictionaries():
     x, y = images(DOUBLE)
     model = convolution().to(DOUBLE)
     batch = {"x": x, "more": [{"y": y}], "scale": torch.tensor(2.0, dtype=DOUBLE), "name": "digits"}
@@ -260,7 +259,7 @@ def test_dictionaries_of_tensors_are_taken_apart():
     assert_moments(found, 2.0 * reference.sample_gradients(model, cross_entropy, (x, y)), 1e-10)
 
 
-def test_inputs_in_a_dictionary_are_pooled_by_class():
+def test_inputs_of_a_class_may_be_dictionaries():
     class Sum(nn.Module):
         def __init__(self):
             super().__init__()
@@ -275,28 +274,19 @@ def test_inputs_in_a_dictionary_are_pooled_by_class():
     assert_class_moments(found, G, torch.cat([y for _, y in batches]), 1e-10)
 
 
-@pytest.mark.parametrize("name", ["mlp", "convolution", "tokens"])
-def test_permuting_the_samples_changes_nothing(name):
-    build, make_batch = MODELS[name]
-    model, (x, y) = build().to(DOUBLE), make_batch(DOUBLE)
-    order = torch.randperm(NUM)
-    probe = Probe(model, nn.CrossEntropyLoss())
-    (one,), (other,) = sample_moments(probe, [(x, y)]), sample_moments(probe, [(x[order], y[order])])
-    assert vars(other) == pytest.approx(vars(one), rel=1e-10)
-
-
-def test_many_chunks_give_what_one_gives(monkeypatch):
+def test_the_number_of_chunks_does_not_matter(monkeypatch):
     model, batch = convolution().to(DOUBLE), images(DOUBLE, num=11)
     probe = Probe(model, nn.CrossEntropyLoss())
     (whole,), norms = sample_moments(probe, [batch]), class_moments(probe, [batch])
-    monkeypatch.setattr(persample, "CHUNK_BYTES", 1)
+    monkeypatch.setattr(per_sample, "CHUNK_BYTES", 1)
+    monkeypatch.setattr(per_sample, "BLOCK", 8)
     (parts,), again = sample_moments(probe, [batch]), class_moments(probe, [batch])
     assert vars(parts) == pytest.approx(vars(whole), rel=1e-12)
     assert [vars(one) for one in again] == [pytest.approx(vars(one), rel=1e-12) for one in norms]
 
 
-def test_gradients_nearly_all_mean_lose_no_digits():
-    """Variance a millionth of the mean square: in single precision nothing would be left of it."""
+def test_a_small_variance_about_a_large_mean_loses_no_digits():
+    """The variance is a millionth of the mean square."""
     model = nn.Linear(3, 1, dtype=DOUBLE)
     x = 1.0 + 1e-3 * torch.randn(64, 3, dtype=DOUBLE)
     (found,) = sample_moments(Probe(model, lambda output, target: output.squeeze(1)), [(x, torch.zeros(64))])
@@ -306,7 +296,7 @@ def test_gradients_nearly_all_mean_lose_no_digits():
     assert found.t_sq_sum == pytest.approx(float(expected), rel=1e-9)
 
 
-@pytest.mark.parametrize("kind", [nn.Linear, nn.Bilinear], ids=["closed form", "general way"])
+@pytest.mark.parametrize("kind", [nn.Linear, nn.Bilinear], ids=["closed form", "vmap"])
 def test_a_coordinate_without_variance_and_a_dead_one_are_left_out(kind):
     class Model(nn.Module):
         def __init__(self):
@@ -325,14 +315,8 @@ def test_a_coordinate_without_variance_and_a_dead_one_are_left_out(kind):
     assert (found.num_live, found.t_sq_sum) == (1, pytest.approx(12.0))
 
 
-def test_training_mode_of_the_probe_does_not_matter():
-    model, batch = with_batch_norm().to(DOUBLE), images(DOUBLE)
-    train, evaluation = (Probe(model.train(), nn.CrossEntropyLoss(), mode=mode) for mode in ("train", "eval"))
-    assert sample_moments(train, [batch]) == sample_moments(evaluation, [batch])
-
-
 class Largest(TorchDispatchMode):
-    """The number of values in the largest tensor that is made inside."""
+    """The number of values in the largest tensor created inside."""
 
     def __init__(self):
         super().__init__()
@@ -347,7 +331,7 @@ class Largest(TorchDispatchMode):
 
 
 def test_no_gradient_of_a_single_sample_is_formed_for_linear_layers():
-    model = fully_connected(20, 10, depth=2, width=64)
+    model = nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
     batch = torch.randn(32, 20), torch.randint(10, (32,))
     probe = Probe(model, nn.CrossEntropyLoss())
     with Largest() as largest:
@@ -359,9 +343,9 @@ def test_no_gradient_of_a_single_sample_is_formed_for_linear_layers():
 def test_single_samples_are_skipped_with_one_warning():
     probe = Probe(mlp(), nn.CrossEntropyLoss())
     batches = [vectors(torch.float32), vectors(torch.float32, 1)]
-    with pytest.warns(HeldinWarning, match="1 of 2 batches skipped") as said:
+    with pytest.warns(HeldinWarning, match="1 of 2 batches skipped") as shown:
         found = [sample_moments(probe, batches), sample_moments(probe, batches)]
-    assert len(said) == 1
+    assert len(shown) == 1
     assert [len(one) for one in found] == [1, 1]
     with pytest.raises(BatchesError, match="At least one batch should have 2 samples"):
         sample_moments(probe, batches[1:])
@@ -369,7 +353,7 @@ def test_single_samples_are_skipped_with_one_warning():
         class_moments(probe, batches[1:])
 
 
-def test_a_first_batch_of_one_sample_says_nothing_about_the_rows_of_layers():
+def test_rows_of_layers_are_not_verified_on_a_batch_of_one_sample():
     model, batches = Reversed().to(DOUBLE), [vectors(DOUBLE, 1), vectors(DOUBLE)]
     found = class_moments(Probe(model, nn.CrossEntropyLoss()), batches)
     G = torch.cat([reference.sample_gradients(model, cross_entropy, batch) for batch in batches])
@@ -385,7 +369,7 @@ def test_classes_with_one_sample_and_ignored_samples_are_left_out(num):
 
 
 @pytest.mark.parametrize("name", ["mlp", "convolution"])
-def test_ignored_samples_are_no_samples(name):
+def test_ignored_samples_are_left_out_of_every_moment(name):
     model, make = MODELS[name]
     model = model().to(DOUBLE)
     x, y = make(DOUBLE)
@@ -400,7 +384,7 @@ def test_ignored_samples_are_no_samples(name):
     assert_moments(found, G, 1e-10)
 
 
-def test_a_model_that_works_on_its_input_in_place_is_given_the_same_one_each_time():
+def test_a_model_that_writes_to_its_inputs_gets_the_same_inputs_each_time():
     class InPlace(nn.Module):
         def __init__(self):
             super().__init__()
@@ -408,7 +392,7 @@ def test_a_model_that_works_on_its_input_in_place_is_given_the_same_one_each_tim
 
         def forward(self, x):
             x -= 0.5
-            return self.layer(x + self.shift)  # one in closed form, one by the general way
+            return self.layer(x + self.shift)  # one parameter in closed form, one by vmap
 
     model, (x, y) = InPlace(), vectors(DOUBLE)
     (found,) = sample_moments(Probe(model, nn.CrossEntropyLoss()), [(x, y)])
@@ -418,13 +402,13 @@ def test_a_model_that_works_on_its_input_in_place_is_given_the_same_one_each_tim
 def test_batch_statistics_are_refused():
     model = nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4, track_running_stats=False), nn.Flatten())
     probe = Probe(model, nn.CrossEntropyLoss())
-    with pytest.raises(UnservedError, match="BatchNorm2d '1'"):
+    with pytest.raises(UnmeasurableError, match="BatchNorm2d '1'"):
         sample_moments(probe, [images(torch.float32)])
-    with pytest.raises(UnservedError, match="running statistics"):
+    with pytest.raises(UnmeasurableError, match="running statistics"):
         class_moments(probe, [images(torch.float32)])
 
 
-def test_a_batch_that_cannot_be_taken_apart_is_refused():
+def test_a_batch_without_tensors_per_sample_is_refused():
     class Opaque:
         x, y = images(torch.float32)
 
@@ -447,7 +431,7 @@ def state(model):
 
 @pytest.mark.parametrize("measure", [sample_moments, class_moments])
 @pytest.mark.parametrize("broken", [False, True], ids=["measured", "raised"])
-def test_measuring_leaves_no_trace(measure, broken):
+def test_measuring_changes_nothing(measure, broken):
     model, (x, y) = with_batch_norm(), images(torch.float32)
     cross_entropy(model(x), y).sum().backward()
     parameters = list(model.parameters())
@@ -464,7 +448,7 @@ def test_measuring_leaves_no_trace(measure, broken):
     assert all(one is other for one, other in zip(parameters, model.parameters(), strict=True))
 
 
-def test_a_model_that_raises_inside_a_vmap_and_outside_says_why():
+def test_the_error_of_a_model_that_cannot_run_on_one_sample_is_raised():
     class Broken(nn.Module):
         def __init__(self):
             super().__init__()
@@ -480,3 +464,165 @@ def test_a_model_that_raises_inside_a_vmap_and_outside_says_why():
     with pytest.raises(KeyError, match="needs two"):
         sample_moments(Probe(model, nn.CrossEntropyLoss()), [vectors(torch.float32)])
     assert [len(m._forward_hooks) for m in model.modules()] == hooks
+
+
+class Identity(nn.Module):
+    """The gradient of a sample is the sample itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(2, 1, bias=False, dtype=DOUBLE)
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+def output_as_loss(output, target):
+    return output.squeeze(1)
+
+
+def moments_by_class(batches, model=None):
+    batches = [(torch.tensor(x, dtype=DOUBLE), torch.tensor(y)) for x, y in batches]
+    return class_moments(Probe(model or Identity(), output_as_loss), batches)
+
+
+@pytest.mark.parametrize("scale", [1e-150, 1.0, 1e150])
+def test_class_moments_worked_by_hand_at_every_scale(scale):
+    """Class 7 has (3, 4) and (0, 2): norms 5 and 2, sum (3, 6), directions (0.6, 0.8) and (0, 1)."""
+    first, second = [[3.0 * scale, 4.0 * scale], [9.0, 9.0]], [[0.0, 2.0 * scale], [8.0, 8.0]]
+    other, found = moments_by_class([(first, [7, 1]), (second, [7, 1])])
+    assert (other.label, found.label, found.num_samples, found.num_units) == (1, 7, 2, 2)
+    assert found.norm_sum == pytest.approx(7.0 * scale, rel=1e-12, abs=0)
+    assert (found.norm_sq_sum, found.sum_sq) == pytest.approx((29.0 * scale**2, 45.0 * scale**2), rel=1e-12, abs=0)
+    assert found.unit_sum_sq == pytest.approx(3.6)
+
+
+def test_a_gradient_of_zero_counts_as_a_sample_without_a_direction():
+    (found,) = moments_by_class([([[3.0, 4.0], [0.0, 0.0], [-6.0, -8.0]], [0, 0, 0])])
+    assert (found.num_samples, found.num_units) == (3, 2)
+    assert (found.norm_sum, found.sum_sq) == pytest.approx((15.0, 25.0))
+    assert found.unit_sum_sq == pytest.approx(0.0, abs=1e-24)
+    (nothing,) = moments_by_class([([[0.0, 0.0], [0.0, 0.0]], [0, 0])])
+    assert (nothing.num_samples, nothing.num_units, nothing.sum_sq, nothing.unit_sum_sq) == (2, 0, 0.0, 0.0)
+
+
+def test_a_class_is_passed_through_the_model_in_parts_no_larger_than_a_batch():
+    model, sizes = Identity(), []
+    model.register_forward_hook(lambda module, args, output: sizes.append(len(output)))
+    found = moments_by_class([(torch.randn(6, 2).tolist(), [0, 0, 0, 0, 0, 1]) for _ in range(4)], model)
+    assert [one.num_samples for one in found] == [20, 4]
+    assert max(sizes) == 6
+
+
+def test_a_parameter_may_take_part_in_some_batches_only():
+    class Halves(nn.Module):
+        """Inputs of different length use different weights."""
+
+        def __init__(self):
+            super().__init__()
+            self.long, self.short = nn.Linear(3, 1, bias=False), nn.Linear(2, 1, bias=False)
+
+        def forward(self, x):
+            return (self.long if x.shape[1] == 3 else self.short)(x)
+
+    long, short = (torch.ones(2, 3), torch.zeros(2).long()), (2.0 * torch.ones(3, 2), torch.zeros(3).long())
+    (found,) = class_moments(Probe(Halves(), output_as_loss), [long, short, long])
+    assert found.sum_sq == pytest.approx(3 * 4.0**2 + 2 * 6.0**2)  # (4, 4, 4) and (6, 6)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8], ids=str)
+def test_integers_of_every_type_are_classes(dtype):
+    batch = torch.ones(3, 2, dtype=DOUBLE), torch.tensor([2, 0, 2], dtype=dtype)
+    (found,) = class_moments(Probe(Identity(), output_as_loss), [batch])
+    assert (found.label, found.num_samples) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("targets", "found"),
+    [
+        (torch.zeros(4, 3), r"targets of shape \(4, 3\) and type torch.float32"),
+        (torch.zeros(4, 1).long(), r"targets of shape \(4, 1\) and type torch.int64"),
+        (torch.zeros(4), r"targets of shape \(4,\) and type torch.float32"),
+        (torch.zeros(4, dtype=torch.bool), r"targets of shape \(4,\) and type torch.bool"),
+        ([0, 1, 2, 0], "targets in a list"),
+    ],
+    ids=["vectors", "column", "real numbers", "booleans", "list"],
+)
+def test_targets_that_are_not_classes_are_refused_with_the_remedy(targets, found):
+    probe = Probe(mlp(), nn.CrossEntropyLoss())
+    with pytest.raises(UnmeasurableError, match=f"one integer class per sample.*Found {found}.*give the classes as"):
+        class_moments(probe, [(torch.randn(4, 6), targets)])
+
+
+def test_batches_that_are_not_pairs_have_no_classes():
+    probe = Probe(mlp(), None, sample_losses=lambda model, batch: model(batch["x"]).sum(1))
+    with pytest.raises(UnmeasurableError, match="Found a dict with the keys 'x'"):
+        class_moments(probe, [{"x": torch.randn(4, 6)}])
+
+
+class Complex(nn.Module):
+    """A complex weight; `Real` holds its real and imaginary parts."""
+
+    def __init__(self, values):
+        super().__init__()
+        self.weight = nn.Parameter(torch.view_as_complex(values.clone()))
+
+    def forward(self, x):
+        return (x.to(self.weight.dtype) @ self.weight).abs()
+
+
+class Real(nn.Module):
+    def __init__(self, values):
+        super().__init__()
+        self.weight = nn.Parameter(values.clone())
+
+    def forward(self, x):
+        return torch.hypot(x @ self.weight[..., 0], x @ self.weight[..., 1])
+
+
+@pytest.mark.parametrize("one_by_one", [False, True])
+def test_a_complex_parameter_counts_as_two_real_ones(one_by_one):
+    values, batch = torch.randn(6, 3, 2, dtype=DOUBLE), vectors(DOUBLE)
+    probe = Probe(Complex(values), nn.CrossEntropyLoss())
+    if one_by_one:
+        probe.warn_once.topics.add(per_sample.ONE_BY_ONE)
+    (found,) = sample_moments(probe, [batch])
+    assert_moments(found, reference.sample_gradients(Real(values), cross_entropy, batch), 1e-10)
+
+
+@pytest.mark.filterwarnings("ignore:Gradients of single samples are computed one sample at a time")
+def test_a_sample_whose_loss_does_not_depend_on_the_model_has_a_gradient_of_zero():
+    class Weight(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(2, dtype=DOUBLE))
+
+        def forward(self, x):
+            return x @ self.weight
+
+    def losses(model, batch):
+        return torch.stack([model(row[None]).sum() if bool(row[0] > 0) else row.sum() for row in batch])
+
+    x = torch.tensor([[1.0, 2.0], [-1.0, 3.0], [2.0, 5.0]], dtype=DOUBLE)
+    (found,) = sample_moments(Probe(Weight(), None, sample_losses=losses), [x])
+    assert_moments(found, torch.tensor([[1.0, 2.0], [0.0, 0.0], [2.0, 5.0]], dtype=DOUBLE), 1e-12)
+
+
+def test_several_losses_for_one_sample_are_refused_with_the_remedy():
+    def losses(model, batch):
+        found = cross_entropy(model(batch[0]), batch[1])
+        return found if len(found) == NUM else found.repeat_interleave(2)
+
+    probe = Probe(convolution(), None, sample_losses=losses)
+    with pytest.raises(LossError, match="one sample should have one loss. Found 2. Check that the first dimension"):
+        sample_moments(probe, [images(torch.float32)])
+
+
+@pytest.mark.parametrize("value", [1.0, 0.1, 1e-10, 1e10])
+@pytest.mark.parametrize("kind", [nn.Linear, nn.Conv1d], ids=["closed form", "vmap"])
+def test_equal_gradients_in_single_precision_have_no_variance(kind, value):
+    model = nn.Linear(1, 1, bias=False) if kind is nn.Linear else nn.Conv1d(1, 1, 1, bias=False)
+    x = torch.full((50, 1) if kind is nn.Linear else (50, 1, 1), value)
+    (found,) = sample_moments(Probe(model, lambda output, target: 0.3 * output.flatten()), [(x, torch.zeros(50))])
+    assert (found.num_live, found.t_sq_sum) == (0, 0.0)
+    assert found.mean_sq > 0.0

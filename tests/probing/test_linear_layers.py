@@ -1,4 +1,4 @@
-"""For which linear layers the closed form holds, and what its factors are."""
+"""The linear layers for which the closed form holds, and their factors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils import parametrizations, prune
 
-from heldin.probing.linear import chunked_weight_gradients, factors, recorded
+from heldin.probing.linear_layers import chunked_weight_gradients, linear_factors, record_linear_calls
 
 
 class Doubling(nn.Linear):
@@ -21,7 +21,7 @@ class Renamed(nn.Linear):
 
 
 class Net(nn.Module):
-    """A layer of interest between two others, used in some way."""
+    """The layer under test between two others; `use` calls it."""
 
     def __init__(self, layer, use=lambda layer, x: layer(x)):
         super().__init__()
@@ -31,11 +31,11 @@ class Net(nn.Module):
         return self.last(self.use(self.layer, self.first(x).tanh())).flatten(1).mean(1)
 
 
-def names(model, x=None, trusted=None):
+def closed_form_layers(model, x=None, trusted=None):
     x = torch.randn(5, 4) if x is None else x
-    with recorded(model) as calls:
+    with record_linear_calls(model) as calls:
         losses = model(x)
-    found = factors(losses, calls, trusted=trusted)
+    found = linear_factors(losses, calls, trusted=trusted)
     return {name for name, module in model.named_modules() if module in [layer.module for layer in found]}
 
 
@@ -44,7 +44,7 @@ def frozen():
 
 
 @pytest.mark.parametrize(
-    ("net", "taken"),
+    ("net", "holds"),
     [
         (Net(nn.Linear(4, 4)), True),
         (Net(nn.Linear(4, 4, bias=False)), True),
@@ -66,28 +66,28 @@ def frozen():
     ids=[
         "plain",
         "without bias",
-        "a subclass",
-        "an activation in place",
+        "subclass",
+        "in-place activation",
         "another forward",
         "frozen",
         "weight norm",
         "pruned",
         "called twice",
-        "bias used besides",
-        "weight used besides",
+        "bias used elsewhere",
+        "weight used elsewhere",
         "by keyword",
-        "called in vain",
+        "output not used",
         "rows in another order",
         "rows that mix samples",
         "more rows than samples",
     ],
 )
-def test_the_closed_form_is_taken_where_it_holds_and_nowhere_else(net, taken):
-    assert ("layer" in names(net)) is taken
-    assert "last" in names(net)
+def test_the_closed_form_is_used_where_it_holds_and_nowhere_else(net, holds):
+    assert ("layer" in closed_form_layers(net)) is holds
+    assert "last" in closed_form_layers(net)
 
 
-def test_inputs_changed_in_place_after_the_call_are_not_taken():
+def test_a_layer_whose_inputs_are_changed_in_place_later_is_not_used():
     class Overwriting(nn.Module):
         def __init__(self):
             super().__init__()
@@ -99,61 +99,43 @@ def test_inputs_changed_in_place_after_the_call_are_not_taken():
             x.zero_()
             return self.last(y).squeeze(1)
 
-    assert names(Overwriting()) == {"last"}
+    assert closed_form_layers(Overwriting()) == {"last"}
 
 
-def test_tied_layers_are_not_taken():
+def test_tied_layers_are_not_used():
     net = Net(nn.Linear(4, 4))
     net.first.weight = net.layer.weight
-    assert names(net) == {"last"}
+    assert closed_form_layers(net) == {"last"}
 
 
-def test_only_trusted_layers_are_taken():
+def test_only_trusted_layers_are_used():
     net = Net(nn.Linear(4, 4))
-    assert names(net, trusted={net.first}) == {"first"}
+    assert closed_form_layers(net, trusted={net.first}) == {"first"}
 
 
-def test_hooks_of_others_that_change_outputs_do_not_matter():
+def test_other_hooks_that_change_outputs_do_not_matter():
     net = Net(nn.Linear(4, 4))
     net.layer.register_forward_hook(lambda module, args, output: output**2)
     x = torch.randn(5, 4)
-    with recorded(net) as calls:
+    with record_linear_calls(net) as calls:
         losses = net(x)
     expected = torch.autograd.grad(losses.sum(), net.layer.weight, retain_graph=True)[0]
-    layer = next(found for found in factors(losses, calls, trusted=None) if found.module is net.layer)
+    layer = next(found for found in linear_factors(losses, calls, trusted=None) if found.module is net.layer)
     torch.testing.assert_close(torch.cat(list(chunked_weight_gradients(layer, 2))).sum(0), expected)
 
 
-def test_recording_leaves_no_hook_behind_also_when_it_raises():
+def test_recording_removes_its_hooks_if_the_model_raises():
     net = Net(nn.Linear(4, 4))
-    with pytest.raises(RuntimeError), recorded(net):
+    with pytest.raises(RuntimeError), record_linear_calls(net):
         net(torch.randn(5, 3))
     assert all(not module._forward_hooks for module in net.modules())
 
 
 @pytest.mark.parametrize("shape", [(5, 4), (5, 3, 4), (5, 2, 3, 4)], ids=str)
-def test_factors_give_the_gradients_of_single_samples(shape):
+def test_factors_give_the_per_sample_gradients(shape):
     net, x = Net(nn.Linear(4, 4)).double(), torch.randn(shape, dtype=torch.float64)
-    with recorded(net) as calls:
+    with record_linear_calls(net) as calls:
         losses = net(x)
     rows = [torch.autograd.grad(loss, net.layer.weight, retain_graph=True)[0] for loss in losses]
-    layer = next(found for found in factors(losses, calls, trusted=None) if found.module is net.layer)
+    layer = next(found for found in linear_factors(losses, calls, trusted=None) if found.module is net.layer)
     torch.testing.assert_close(torch.cat(list(chunked_weight_gradients(layer, 2))), torch.stack(rows))
-
-
-@pytest.mark.parametrize("trusted", [True, False])
-def test_weights_multiply_the_losses_and_the_graph_may_be_kept(trusted):
-    net, x, weights = Net(nn.Linear(4, 4)).double(), torch.randn(5, 4, dtype=torch.float64), torch.arange(5.0)
-    with recorded(net) as calls:
-        losses = net(x)
-    known = {net.layer} if trusted else None
-    plain, weighted = (
-        next(
-            found
-            for found in factors(losses, calls, trusted=known, weights=own, keep_graph=True)
-            if found.module is net.layer
-        )
-        for own in (None, weights)
-    )
-    torch.testing.assert_close(weighted.deltas, plain.deltas * weights[:, None, None].double())
-    losses.sum().backward()
