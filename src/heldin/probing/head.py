@@ -31,15 +31,8 @@ def head_alignments(
 
     gamma_i = -<delta_i z_i^T, W> / (||delta_i|| ||z_i|| ||W||), at the present weights and in the probe's mode; 0 if a
     sample has no gradient.
-
-    Args:
-        probe: holds the model.
-        batches: pairs of inputs and targets: integer classes (m,), or class probabilities (m, C).
-        head: the layer's name in the model; None takes the linear layer whose output is the model's.
-        seed: replaces the seed of the probe.
-
-    Raises:
-        UnmeasurableError: there is no linear head, or the targets are not classes.
+    Targets are integer classes (m,) or class probabilities (m, C). `head` is the layer's name in the model; None takes
+    the linear layer whose output is the model's.
     """
     layers = _linear_layers(probe.model, head)
     given = as_list(batches)

@@ -16,16 +16,9 @@ from heldin.probing.probe import Probe
 def outputs(
     probe: Probe, batches: Iterable[Batch], *, num_samples: int | None = None, seed: int | None = None
 ) -> Tensor:
-    """Return the outputs for the samples of `batches`, in order, in evaluation mode -> (n, ...) on the CPU.
+    """Return the outputs of at most `num_samples` samples of `batches`, in order, in evaluation mode -> (n, ...).
 
-    Args:
-        probe: holds the model.
-        batches: exactly the batches to use. An iterator is read only as far as needed.
-        num_samples: the maximal number of samples, from the start; None takes all.
-        seed: replaces the seed of the probe.
-
-    Raises:
-        UnmeasurableError: the model's output does not contain a tensor of outputs.
+    An iterator of batches is read only as far as needed. The outputs are on the CPU.
     """
     if num_samples is not None:
         require_integer("num_samples", num_samples, at_least=1, remedy="None takes all samples.")

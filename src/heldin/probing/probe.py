@@ -48,12 +48,11 @@ class Probe:
 
     Args:
         model: any module with trainable parameters.
-        loss_fn: the loss used in training: a module with a `reduction`, a function that takes `reduction=`, or a
-            callable that returns one loss per sample. None if `sample_losses` is given.
+        loss_fn: the loss used in training, as for `EarlyStopping`; None if `sample_losses` is given.
         sample_losses: f(model, batch) -> losses of shape (m,), for batches that are not (inputs, targets) pairs.
         mode: `"train"` (as in the paper: dropout is active, BatchNorm uses the batch) or `"eval"`.
         autocast: keep an autocast region around the call; by default the probe runs in full precision.
-        seed: seed of the randomness inside a measurement (dropout); the global streams are not changed.
+        seed: seed of the randomness inside a measurement (dropout).
 
     Example:
         >>> import torch

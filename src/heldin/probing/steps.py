@@ -42,14 +42,7 @@ def stepped_outputs(
     """Return the outputs after one step of the optimizer on each batch alone -> (s, n, ...) on the CPU.
 
     A step is taken in the probe's mode, on the loss as training reduces it; the outputs are those for the first
-    `num_inputs` samples of all batches, in evaluation mode.
-
-    Args:
-        probe: holds the model and its loss.
-        batches: exactly the batches to use.
-        optimizer: the one used in training; it is copied, never written.
-        num_inputs: the maximal number of samples.
-        seed: replaces the seed of the probe.
+    `num_inputs` samples of all batches, in evaluation mode. The optimizer is the one used in training; it is copied.
     """
     require_integer("num_inputs", num_inputs, at_least=1, remedy="The authors use 1000.")
     checked = _checked(probe, optimizer)
@@ -68,14 +61,7 @@ def stepped_outputs(
 def random_label_step(
     probe: Probe, batches: Iterable[Batch], optimizer: Optimizer | None, *, seed: int | None = None
 ) -> tuple[float, float]:
-    """Return the first batch's mean loss under uniformly random labels, before and after one step on it.
-
-    Args:
-        probe: holds the model and its loss.
-        batches: the first one is used: inputs, and integer classes.
-        optimizer: the one used in training; it is copied, never written.
-        seed: replaces the seed of the probe; the labels follow from it.
-    """
+    """Return the first batch's mean loss under uniformly random labels, before and after one step on it."""
     checked = _checked(probe, optimizer)
     batch = _at_least_one(batches)[0]
     require_pair(batch, UnmeasurableError, NEEDS_CLASSES)
