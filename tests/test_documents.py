@@ -1,4 +1,4 @@
-"""What the README, the documentation and the docstrings show is executed."""
+"""The examples of the README, the documentation and the docstrings are executed."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ def test_code_blocks_of_a_page_run_in_order(page, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_examples_in_docstrings_give_what_they_say(name):
+def test_examples_in_docstrings_run(name):
     found = doctest.testmod(importlib.import_module(name), raise_on_error=False)
     assert found.failed == 0
 
 
 def test_public_names_have_docstrings_with_an_example():
     for name in heldin.__all__:
-        thing = getattr(heldin, name)
-        assert thing.__doc__, name
+        value = getattr(heldin, name)
+        assert value.__doc__, name
         if name not in ("Decision", "StopReason", "theory"):
-            assert ">>>" in thing.__doc__, name
+            assert ">>>" in value.__doc__, name
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
-def test_links_to_files_lead_somewhere(page):
+def test_linked_files_exist(page):
     for target in re.findall(r"\]\((?!https?:|#|mailto:)([^)#\s]+)", page.read_text()):
         assert (page.parent / target).exists(), target
 

@@ -34,7 +34,7 @@ def test_the_curve_is_drawn_over_epochs_with_the_stop_marked():
     assert ax.get_title().replace("\n", " ") == STOP.sentence
 
 
-def test_no_stop_no_mark():
+def test_without_a_stop_there_is_no_mark():
     assert len(SignalDisplay(READINGS, Decision(False)).plot().lines) == 1
 
 
@@ -45,23 +45,23 @@ def test_each_signal_has_its_own_scale():
     assert [axis.get_ylabel() for axis in figure.axes] == ["a", "b", "c"]
 
 
-def test_a_fall_over_decades_is_drawn_on_a_logarithmic_scale():
+def test_values_over_decades_are_drawn_on_a_logarithmic_scale():
     steep = [Reading(epoch, {"a": value}, 5) for epoch, value in enumerate([300.0, 3.0, 4.0])]
     assert SignalDisplay(steep, Decision(False)).plot().get_yscale() == "log"
     signed = [Reading(epoch, {"a": value}, 5) for epoch, value in enumerate([300.0, -3.0, 4.0])]
     assert SignalDisplay(signed, Decision(False)).plot().get_yscale() == "linear"
 
 
-def test_the_data_come_with_the_picture():
+def test_the_data_are_available():
     assert SignalDisplay(READINGS, STOP).frame()[0] == {"epoch": 0, "gradient_disparity": 3.0}
 
 
-def test_nothing_to_draw_is_said():
+def test_an_empty_display_raises():
     with pytest.raises(ArgumentError, match="nothing to draw"):
         SignalDisplay([], Decision(False)).plot()
 
 
-def test_without_matplotlib_it_says_what_to_install(monkeypatch):
+def test_without_matplotlib_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
     with pytest.raises(MissingExtraError, match=r"heldin\[plot\]"):
         SignalDisplay(READINGS, STOP).plot()

@@ -26,7 +26,7 @@ class SignalDisplay:
     decision: Decision
 
     def frame(self) -> list[dict[str, float | None]]:
-        """One row a reading: the epoch, and a value for each signal."""
+        """One row per reading: the epoch, and the value of each signal."""
         return [{"epoch": reading.epoch, **reading.values} for reading in self.readings]
 
     def plot(self, ax: Axes | None = None) -> Axes:
@@ -58,6 +58,6 @@ class SignalDisplay:
 
 
 def _spans_decades(values: Sequence[float]) -> bool:
-    """Whether a curve needs a logarithmic scale to be seen: disparity may fall a hundredfold before it rises."""
+    """True if a curve needs a logarithmic scale: disparity may fall a hundredfold before it rises."""
     finite = [value for value in values if math.isfinite(value)]
     return bool(finite) and min(finite) > 0.0 and max(finite) > LOG_FROM * min(finite)
