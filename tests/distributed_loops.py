@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 
 import torch
-import torch.fx.experimental.symbolic_shapes  # noqa: F401  (DDP imports it: once here, not in every process)
+import torch.fx.experimental.symbolic_shapes  # DDP imports it: once here, not in every process
 from torch import distributed, nn
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel

@@ -199,7 +199,9 @@ def test_training_with_its_default_rule_resumes_from_a_checkpoint(name, tmp_path
             resumed = stopper()
             resumed.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
         resumed.step(loader, against=against)
-    assert [reading.as_dict() for reading in resumed.history] == [reading.as_dict() for reading in uninterrupted.history]
+    assert [reading.as_dict() for reading in resumed.history] == [
+        reading.as_dict() for reading in uninterrupted.history
+    ]
     assert resumed.decision == uninterrupted.decision
 
 

@@ -148,7 +148,7 @@ def _row(kind: type[Signal[Any]]) -> dict[str, str]:
 
 
 def _short(rule: Any) -> str:
-    """A rule as one would write it: its arguments in order, without those at the end that do nothing."""
+    """A rule as code: its arguments in order, without trailing ones that have no effect."""
     inner = [_short(value) if is_dataclass(value) else repr(value) for value in _arguments(rule)]
     return f"{type(rule).__name__}({', '.join(inner)})"
 
