@@ -1,4 +1,4 @@
-"""The pages of the signals, written from their cards: `python docs/cards.py`. A test holds them together."""
+"""Write the pages of the signals from their docstrings: `python docs/cards.py`. A test checks that they are current."""
 
 import importlib
 from pathlib import Path
@@ -8,7 +8,7 @@ from heldin.signals import REGISTRY
 from heldin.signals.signal import Family
 
 PAGES = Path(__file__).parent / "signals"
-BY_HAND = {"gradient_disparity"}  # modules whose page says more than the card
+BY_HAND = {"gradient_disparity"}  # modules whose page contains more than the docstring
 
 
 def main() -> None:
@@ -18,7 +18,7 @@ def main() -> None:
 
 
 def pages() -> dict[str, str]:
-    """File name -> text, for every page that is written from cards."""
+    """File name -> text, for every page that is written from docstrings."""
     modules: dict[str, list[type]] = {}
     for kind in REGISTRY.values():
         modules.setdefault(kind.__module__, []).append(kind)
@@ -36,7 +36,7 @@ def slug(module: str) -> str:
 
 
 def page(module: str, kinds: list[type]) -> str:
-    """The page of one module: its title and the card of each signal in it."""
+    """The page of one module: its title and the docstring of each signal in it."""
     summary = (importlib.import_module(module).__doc__ or "").splitlines()[0]
     title, _, rest = summary.partition(" (")
     lines = [f"# {title}", "", rest.partition("): ")[2].capitalize(), ""]
@@ -46,7 +46,7 @@ def page(module: str, kinds: list[type]) -> str:
             f"::: heldin.{kind.__name__}",
             "    options: { members: false, heading_level: 2 }",
             "",
-            f"In results it is `{kind.name}`; its own rule is `{rule}`; it {kind.direction.value} when the "  # type: ignore[attr-defined]
+            f"Name in results: `{kind.name}`. Default rule: `{rule}`. It {kind.direction.value} when the "  # type: ignore[attr-defined]
             "network begins to memorise.",
             "",
         ]
@@ -58,10 +58,9 @@ def index() -> str:
     lines = [
         "# All signals",
         "",
-        "`heldin.list_signals()` prints this table. Cost is in forward and backward passes over one batch, s being the",
-        "number of batches; where several signals are measured together, what they share is computed once. Signals of",
-        "one family tell much the same: they are no independent witnesses. In a terminal `heldin signals NAME`, or",
-        "`help(heldin.GradientDisparity)`, shows a signal's card.",
+        "`heldin.list_signals()` prints this table. Cost is in passes over one batch, for 5 batches of 128 samples; what",
+        "several signals share is computed once. Signals of one family measure nearly the same and are not independent",
+        "evidence. `heldin signals NAME`, or `help(heldin.GradientDisparity)`, shows the docstring of a signal.",
         "",
     ]
     rows = list(heldin.list_signals())

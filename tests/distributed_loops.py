@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from heldin import EarlyStopping
 
-EPOCHS = 10
+EPOCHS = 15
 
 
 def run(rank: int, num_ranks: int, folder: str, scenarios: list[str]) -> None:

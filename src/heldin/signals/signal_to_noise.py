@@ -1,4 +1,4 @@
-"""Signal to noise of per-sample gradients, per coordinate (Mahsereci et al., 2017; Liu et al., 2020)."""
+"""Signal to noise (Mahsereci et al., 2017; Liu et al., 2020): mean and variance of per-sample gradients."""
 
 from __future__ import annotations
 
