@@ -23,7 +23,7 @@ from heldin.errors import (
 
 BASES = {
     "ArgumentError": ValueError,
-    "UnservedError": ArgumentError,
+    "UnmeasurableError": ArgumentError,
     "BatchesError": ValueError,
     "NoSpreadError": errors.BatchesError,
     "LossError": ValueError,
@@ -112,3 +112,13 @@ def test_the_error_for_an_unknown_choice_names_all_choices_and_the_closest():
 )
 def test_the_closest_word_is_suggested_if_there_is_one(found, suggestion):
     assert near_match(found, ["gradient_disparity", "cosine", "sign"]) == suggestion
+
+
+def test_a_topic_is_warned_about_once_with_the_caller_as_its_location():
+    warn_once = errors.WarnOnce()
+    with pytest.warns(HeldinWarning) as caught:
+        for topic, message in (("batches", "Few batches."), ("batches", "Other text."), ("loss", "No loss.")):
+            warn_once(topic, message)
+    assert [str(one.message) for one in caught] == ["Few batches. (Shown once.)", "No loss. (Shown once.)"]
+    assert all(one.filename == __file__ for one in caught)
+    assert warn_once.topics == {"batches", "loss"}

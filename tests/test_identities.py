@@ -1,7 +1,7 @@
-"""Why many signals are few: identities between statistics of n gradients, each side by a formula of its own.
+"""Identities between signals: statistics of n gradients, each side computed by a separate formula.
 
-On one side stands the definition, coordinate by coordinate in `statistics` or torch; on the other the identity, mostly
-from nothing but the Gram matrix. Gradients are whole numbers times a scale, so that nothing is zero merely almost.
+One side is the definition, coordinate by coordinate with `statistics` or torch; the other is the identity, mostly from
+the Gram matrix alone. Gradients are integers times a scale, so a value is either exactly 0 or far from it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from heldin.gram import gram
-from heldin.types import Gradients
+from heldin.gradients import Gradients
 
 
 @st.composite
@@ -31,7 +30,7 @@ def gradients(draw):
 def products(G):
     """The Gram matrix, as heldin computes it."""
     rows = tuple((row,) for row in G)
-    return gram(Gradients(rows, (1.0,) * len(G), (G.shape[1],), len(G)), inner=True)
+    return Gradients(rows, (1.0,) * len(G), (G.shape[1],), len(G)).gram(inner=True)
 
 
 def trace(G):
@@ -54,12 +53,12 @@ def mean_inner(G):
 
 
 def varies(G):
-    """Whether no coordinate is the same for all gradients."""
+    """True if every coordinate differs between gradients."""
     return all(len(set(column)) > 1 for column in G.T.tolist())
 
 
 def equal(found, expected, G):
-    """Up to rounding, which is measured against the gradients themselves where terms cancel."""
+    """Equal up to rounding, relative to the gradients where terms cancel."""
     return found == pytest.approx(expected, rel=1e-9, abs=1e-12 * mean_norm_sq(G))
 
 
@@ -70,7 +69,7 @@ def test_1_the_variance_is_half_the_mean_squared_distance(G):
 
 
 @given(gradients())
-def test_2_the_mean_inner_product_is_the_squared_mean_less_the_variance_over_n(G):
+def test_2_the_mean_inner_product_is_the_squared_mean_minus_the_variance_over_n(G):
     pairs = products(G)
     found = statistics.fmean(pairs.inner(i, j) for i, j in pairs.pairs())
     assert equal(found, mean_sq(G) - trace(G) / len(G), G)
@@ -78,7 +77,7 @@ def test_2_the_mean_inner_product_is_the_squared_mean_less_the_variance_over_n(G
 
 @given(gradients())
 def test_3_the_noise_scale_is_the_variance_over_the_mean_inner_product(G):
-    """Against the estimate from two batch sizes, 1 and n, of McCandlish et al. (2018), and the naive one."""
+    """Against the estimate from two batch sizes, 1 and n, of McCandlish et al. (2018), and the biased one."""
     num, small, large = len(G), mean_norm_sq(G), mean_sq(G)
     signal, noise = (num * large - small) / (num - 1), (small - large) / (1 - 1 / num)
     assume(abs(mean_inner(G)) > 1e-6 * small)
@@ -100,7 +99,7 @@ def test_4_coherence_is_one_over_diversity_and_n_squared_means_over_the_mean_squ
 
 
 @given(gradients())
-def test_5_the_evidence_criterion_is_one_less_the_mean_squared_t(G):
+def test_5_the_evidence_criterion_is_one_minus_the_mean_squared_t(G):
     """EB = 1 - B/D sum_k mean_k^2 / var_k, against the t statistic of each coordinate."""
     num, size = G.shape
     variance = G.var(0, correction=1)
@@ -111,7 +110,7 @@ def test_5_the_evidence_criterion_is_one_less_the_mean_squared_t(G):
 
 
 @given(gradients())
-def test_5_its_norm_form_is_one_less_n_over_the_naive_noise_scale(G):
+def test_5_its_norm_form_is_one_minus_n_over_the_biased_noise_scale(G):
     num, pairs = len(G), products(G)
     assume(trace(G) > 0.0)
     assume(mean_sq(G) > 1e-6 * mean_norm_sq(G))
@@ -126,7 +125,7 @@ def test_6_the_one_step_generalisation_ratio_is_the_mean_inner_product_over_the_
     """R = 1 - 1/n sum_k W_k / (r_k + 1/n), the squared expectation of each coordinate by its unbiased estimate."""
     num, mean, variance = len(G), G.mean(0), G.var(0, correction=1)
     assume(varies(G))
-    assume(bool((mean**2 > 1e-6 * variance).all()))  # nor is any 0 on average
+    assume(bool((mean**2 > 1e-6 * variance).all()))  # and no mean is 0
     ratio = (mean**2 - variance / num) / variance  # r_k
     weight = mean**2 / (mean**2).sum()  # W_k
     by_coordinates = 1 - float((weight / (ratio + 1 / num)).sum()) / num
@@ -138,7 +137,7 @@ TRIANGLE = torch.tensor([(3.0, 4.0), (4.0, 3.0), (-4.0, 3.0)], dtype=torch.float
 
 
 def test_worked_numbers():
-    """The three vectors of the specification sheet."""
+    """Three vectors, computed by hand."""
     assert trace(TRIANGLE) == pytest.approx(58 / 3)
     assert mean_sq(TRIANGLE) == pytest.approx(109 / 9)
     assert mean_norm_sq(TRIANGLE) == 25.0

@@ -1,241 +1,395 @@
-"""measure: names, sharing, refusals."""
+"""measure() and SignalReader: keys, batches, errors, outputs of training, and one reading path for all callers."""
 
 from __future__ import annotations
 
 import itertools
+import math
 import random
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 import heldin
-from heldin import GradientDisparity, TrainValDisparity
-from heldin.errors import ArgumentError, BatchesError, HeldinWarning, NotFiniteError, UnservedError
+from heldin import EarlyStopping, GradientDisparity, TrainValDisparity
+from heldin.errors import (
+    ArgumentError,
+    BatchesError,
+    HeldinWarning,
+    NoSpreadError,
+    NotFiniteError,
+    UnmeasurableError,
+)
+from heldin.measuring import SignalReader
 from heldin.signals import reference
+
+LOSS = nn.CrossEntropyLoss()
+PLAIN = GradientDisparity(rescale="none")
 
 
 def net():
-    return nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 2))
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+
+
+def zero_net():
+    """All losses are equal."""
+    model = net()
+    for parameter in model.parameters():
+        nn.init.zeros_(parameter)
+    return model
 
 
 def batches(num=4, size=6):
-    return [(torch.randn(size, 3), torch.randint(2, (size,))) for _ in range(num)]
+    return [(torch.randn(size, 4), torch.randint(3, (size,))) for _ in range(num)]
 
 
-LOSS = nn.CrossEntropyLoss()
+def loader(num=64, batch_size=8):
+    generator = torch.Generator().manual_seed(7)
+    x, y = torch.randn(num, 4, generator=generator), torch.randint(3, (num,), generator=generator)
+    return DataLoader(TensorDataset(x, y), batch_size=batch_size, shuffle=True)
 
 
-def test_one_float_a_signal_under_its_name():
-    found = heldin.measure(net(), LOSS, batches(), signals=["gradient_disparity"])
-    assert list(found) == ["gradient_disparity"]
-    assert type(found["gradient_disparity"]) is float
+def reader(model, **options):
+    return SignalReader(model, LOSS, **{"signals": "gradient_disparity", **options})
 
 
-def test_options_of_a_single_variant_leave_the_name_plain():
-    found = heldin.measure(net(), LOSS, batches(), signals=[GradientDisparity(rescale="none", normalize=True)])
-    assert list(found) == ["gradient_disparity"]
+def disparity(reading):
+    return reading.values["gradient_disparity"]
 
 
-def test_variants_of_one_signal_carry_their_options():
-    signals = [GradientDisparity(), GradientDisparity(rescale="none", normalize=True)]
-    found = heldin.measure(net(), LOSS, batches(), signals=signals)
-    assert list(found) == ["gradient_disparity", "gradient_disparity[rescale=none,normalize=True]"]
+class TestMeasure:
+    def test_returns_one_float_per_signal_keyed_by_its_name(self):
+        found = heldin.measure(net(), LOSS, batches(), signals=["cosine", PLAIN])
+        assert list(found) == ["cosine", "gradient_disparity"]
+        assert all(type(value) is float for value in found.values())
 
+    def test_variants_of_one_signal_have_their_options_in_the_key(self):
+        found = heldin.measure(net(), LOSS, batches(), signals=[GradientDisparity(), PLAIN])
+        assert list(found) == ["gradient_disparity", "gradient_disparity[rescale=none]"]
 
-def test_any_iterable_of_batches_will_do():
-    data = batches()
-    model = net()
-    expected = heldin.measure(model, LOSS, data)
-    assert heldin.measure(model, LOSS, iter(data)) == expected
-    assert heldin.measure(model, LOSS, (batch for batch in data)) == expected
-    assert heldin.measure(model, LOSS, tuple(data)) == expected
+    def test_accepts_any_iterable_of_batches(self):
+        data, model = batches(), net()
+        expected = heldin.measure(model, LOSS, data)
+        for iterable in (iter(data), (batch for batch in data), tuple(data)):
+            assert heldin.measure(model, LOSS, iterable) == expected
 
+    def test_measuring_on_a_loader_does_not_advance_any_random_stream(self):
+        model, data = net(), loader()
+        before = (random.getstate(), str(np.random.get_state()), torch.get_rng_state().tolist())
+        heldin.measure(model, LOSS, data)
+        assert before == (random.getstate(), str(np.random.get_state()), torch.get_rng_state().tolist())
 
-def test_a_loader_is_measured_in_full_without_moving_any_random_stream():
-    x, y = torch.randn(40, 3), torch.randint(2, (40,))
-    loader = DataLoader(TensorDataset(x, y), batch_size=8, shuffle=True)
-    before = (random.getstate(), str(np.random.get_state()), torch.get_rng_state())
-    heldin.measure(net_seeded(), LOSS, loader)
-    after = (random.getstate(), str(np.random.get_state()), torch.get_rng_state())
-    assert before[:2] == after[:2]
-    assert torch.equal(before[2], after[2])
+    def test_slices_of_a_shuffled_loader_differ_as_training_goes_on(self):
+        data, model = loader(80), net()
+        first = heldin.measure(model, LOSS, itertools.islice(data, 5))
+        torch.rand(1)  # training draws random numbers
+        assert heldin.measure(model, LOSS, itertools.islice(data, 5)) != first
 
+    def test_a_second_set_of_batches_does_not_change_other_signals(self):
+        data, model = batches(6), net()
+        signals = ["gradient_disparity", "train_val_disparity"]
+        both = heldin.measure(model, LOSS, data[:4], against=data[4:], signals=signals)
+        assert both["gradient_disparity"] == heldin.measure(model, LOSS, data[:4])["gradient_disparity"]
+        alone = heldin.measure(model, LOSS, data[:4], against=data[4:], signals="train_val_disparity")
+        assert both["train_val_disparity"] == alone["train_val_disparity"]
 
-def net_seeded():
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        return net()
+    def test_sample_losses_handle_batches_that_are_not_pairs(self):
+        pairs, model = batches(), net()
+        data = [{"pixels": x, "label": y} for x, y in pairs]
 
+        def losses(model, batch):
+            return F.cross_entropy(model(batch["pixels"]), batch["label"], reduction="none")
 
-def test_different_slices_of_a_shuffled_loader_give_different_batches_as_training_goes_on():
-    loader = DataLoader(TensorDataset(torch.randn(80, 3), torch.randint(2, (80,))), batch_size=8, shuffle=True)
-    model = net()
-    first = heldin.measure(model, LOSS, itertools.islice(loader, 5))
-    torch.rand(1)  # training draws
-    assert heldin.measure(model, LOSS, itertools.islice(loader, 5)) != first
+        found = heldin.measure(model, None, data, sample_losses=losses)
+        assert found == pytest.approx(heldin.measure(model, LOSS, pairs), rel=1e-5)
 
+    @pytest.mark.parametrize("signal", ["gwa", "class_alignment", "stiffness", "susceptibility"])
+    @pytest.mark.parametrize("with_sample_losses", [True, False])
+    def test_signals_that_use_targets_require_pairs(self, signal, with_sample_losses):
+        model, data = net(), [{"pixels": x, "label": y} for x, y in batches()]
+        options = {"signals": signal, "optimizer": torch.optim.SGD(model.parameters())}
+        if with_sample_losses:
+            options["sample_losses"] = lambda model, batch: model(batch["pixels"]).sum(1)
+        expected = rf"The signal '{signal}' .*\(inputs, targets\).* Found a dict with the keys 'pixels', 'label'"
+        with pytest.raises(UnmeasurableError, match=expected):
+            heldin.measure(model, None if with_sample_losses else LOSS, data, **options)
 
-def test_all_signals_see_the_same_batches():
-    data, model = batches(6), net()
-    both = heldin.measure(
-        model, LOSS, data[:4], against=data[4:], signals=["gradient_disparity", "train_val_disparity"]
+    @pytest.mark.parametrize(
+        ("data", "signals", "error", "message"),
+        [
+            (batches(), "gradient_disparty", ArgumentError, "Did you mean 'gradient_disparity'"),
+            (batches(), [], ArgumentError, "At least one signal"),
+            (batches(), TrainValDisparity(), UnmeasurableError, "against"),
+            (batches(), "optimization_variance", UnmeasurableError, "Pass optimizer="),
+            ([], "gradient_disparity", BatchesError, "Found 0"),
+            (batches(1), "gradient_disparity", BatchesError, "At least 2 batches.*Found 1"),
+            ([(torch.full((4, 4), torch.inf), torch.ones(4).long())] * 3, "cosine", NotFiniteError, "finite"),
+        ],
+        ids=["unknown", "no signal", "no second set", "no optimizer", "empty", "one batch", "infinite"],
     )
-    assert both["gradient_disparity"] == heldin.measure(model, LOSS, data[:4])["gradient_disparity"]
-    alone = heldin.measure(model, LOSS, data[:4], against=data[4:], signals="train_val_disparity")
-    assert both["train_val_disparity"] == alone["train_val_disparity"]
+    def test_invalid_input_raises(self, data, signals, error, message):
+        with pytest.raises(error, match=message):
+            heldin.measure(net(), LOSS, data, signals=signals)
+
+    def test_a_loss_is_required(self):
+        with pytest.raises(ArgumentError, match="neither"):
+            heldin.measure(net(), None, batches())
+
+    def test_half_precision_models_are_measured(self):
+        data = [(x.to(torch.bfloat16), y) for x, y in batches()]
+        assert heldin.measure(net().to(torch.bfloat16), LOSS, data)["gradient_disparity"] > 0
+
+    @pytest.mark.filterwarnings("ignore:GWA is the mean alignment")
+    def test_a_model_that_changes_its_input_in_place_does_not_change_batches_or_other_signals(self):
+        class InPlace(nn.Linear):
+            def forward(self, x):
+                x -= 0.5
+                return super().forward(x)
+
+        model, data = InPlace(4, 3), batches()
+        before = [x.clone() for x, _ in data]
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        signals = ["gradient_disparity", "evidence_based", "optimization_variance", "gwa"]
+        together = heldin.measure(model, LOSS, data, signals=signals, optimizer=optimizer)
+        assert all(torch.equal(x, kept) for (x, _), kept in zip(data, before, strict=True))
+        alone = {name: heldin.measure(model, LOSS, data, signals=name, optimizer=optimizer)[name] for name in signals}
+        assert together == alone
+
+    def test_ignored_samples_have_no_effect(self):
+        model, data = net(), batches(size=12)
+        for _, y in data:
+            y[::3] = -100
+        clean = [(x[y >= 0], y[y >= 0]) for x, y in data]
+        signals = ["gradient_disparity", "gradient_variance", "noise_scale", "evidence_based", "gsnr"]
+        found, expected = (heldin.measure(model, LOSS, some, signals=signals) for some in (data, clean))
+        assert found == pytest.approx(expected, rel=1e-5)
+
+    def test_a_batch_of_ignored_samples_is_skipped_with_a_warning(self):
+        model, data = net(), batches()
+        ignored = (data[0][0], torch.full((6,), -100))
+        with pytest.warns(HeldinWarning, match="1 of 5 batches skipped.*ignored"):
+            found = heldin.measure(model, LOSS, [ignored, *data], signals=PLAIN)
+        assert found == pytest.approx(heldin.measure(model, LOSS, data, signals=PLAIN))
+
+    def test_complex_parameters_count_by_real_and_imaginary_part(self):
+        class Spectral(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.weight = nn.Parameter(torch.randn(4, 3, dtype=torch.cfloat))
+
+            def forward(self, x):
+                return (x.to(torch.cfloat) @ self.weight).imag
+
+        model, data = Spectral(), batches()
+        parts = [torch.autograd.grad(LOSS(model(x), y), [model.weight])[0] for x, y in data]
+        G = torch.stack([torch.view_as_real(part).reshape(-1) for part in parts]).double()
+        found = heldin.measure(model, LOSS, data, signals=[PLAIN, "cosine", "inner_product"])
+        expected = [reference.gradient_disparity(G), reference.cosine(G), reference.inner_product(G)]
+        assert list(found.values()) == pytest.approx(expected, rel=1e-4)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        with pytest.warns(HeldinWarning, match="Left out.*: gwa: The model should end in a linear layer"):
+            every = heldin.measure(model, LOSS, data, signals="all", optimizer=optimizer, against=data)
+        assert len(every) == len(heldin.list_signals()) - 1
+
+    def test_another_default_device_has_no_effect(self):
+        model, data = net(), batches()
+        signals = ["gradient_disparity", "evidence_based", "class_alignment", "optimization_variance", "susceptibility"]
+        options = {"signals": signals, "optimizer": torch.optim.SGD(model.parameters(), 0.1)}
+        expected = heldin.measure(model, LOSS, data, **options)
+        with torch.device("meta"):
+            assert heldin.measure(model, LOSS, data, **options) == expected
 
 
-def test_dict_batches_through_sample_losses():
-    data = [{"pixels": x, "label": y} for x, y in batches()]
-    model = net()
+class TestOneReadingPath:
+    """measure(), EarlyStopping and a reader used as the lab uses it give the same numbers.
 
-    def losses(model, batch):
-        return nn.functional.cross_entropy(model(batch["pixels"]), batch["label"], reduction="none")
+    EarlyStopping draws the batches in another order, so sums differ by rounding in double precision.
+    """
 
-    found = heldin.measure(model, None, data, sample_losses=losses)
-    pairs = [(batch["pixels"], batch["label"]) for batch in data]
-    assert found == pytest.approx(heldin.measure(model, LOSS, pairs), rel=1e-5)
+    SIGNALS = ("gradient_disparity", PLAIN, "cosine", "evidence_based", heldin.PredictionVariance(window=2))
 
+    @staticmethod
+    def double_batches():
+        return [(x.double(), y) for x, y in batches(5)]
 
-@pytest.mark.parametrize("signal", ["gwa", "class_alignment", "stiffness", "susceptibility"])
-@pytest.mark.parametrize("given", ["sample_losses", "loss_fn"])
-def test_a_signal_that_looks_at_the_targets_says_that_it_needs_pairs(signal, given):
-    model, data = net(), [{"pixels": x, "label": y} for x, y in batches()]
-    options = {"signals": signal, "optimizer": torch.optim.SGD(model.parameters())}
-    if given == "sample_losses":
-        options["sample_losses"] = lambda model, batch: model(batch["pixels"]).sum(1)
-    loss = LOSS if given == "loss_fn" else None
-    with pytest.raises(
-        UnservedError,
-        match=f"The signal '{signal}' .* looks at the targets needs batches that are pairs .inputs, targets.. "
-        "Found a dict with the keys 'pixels', 'label'. Give pairs",
-    ):
-        heldin.measure(model, loss, data, **options)
+    def read_all(self, model, weights, data, signals):
+        """The values of each caller, at each of the given weights."""
+        stopper = EarlyStopping(model, LOSS, signal=signals, probes="fixed", batches=len(data), rule=heldin.Level(1e9))
+        labelled = stopper.signals
+        lab, memory = SignalReader(model, LOSS, signals=labelled, together=False), {}
+        found = {"measure": [], "step": [], "lab": []}
+        for epoch, state in enumerate(weights):
+            model.load_state_dict(state)
+            stopper.step(data)
+            found["step"].append(dict(stopper.history[-1].values))
+            found["lab"].append(dict(lab.read_batches(data, epoch=epoch, first=epoch == 0).values))
+            try:
+                found["measure"].append(heldin.measure(model, LOSS, data, signals=labelled, memory=memory))
+            except NoSpreadError:
+                found["measure"].append(None)
+        return found
 
+    @staticmethod
+    def no_none(readings):
+        return [{label: math.nan if value is None else value for label, value in one.items()} for one in readings]
 
-def test_half_precision_models_are_measured():
-    model = net().to(torch.bfloat16)
-    data = [(x.to(torch.bfloat16), y) for x, y in batches()]
-    assert heldin.measure(model, LOSS, data)["gradient_disparity"] > 0
+    def test_all_callers_give_the_same_numbers(self):
+        model, data = net().double(), self.double_batches()
+        weights = [{k: v * scale for k, v in net().state_dict().items()} for scale in (1.0, 1.5, 0.5)]
+        found = self.read_all(model, weights, data, self.SIGNALS)
+        steps = self.no_none(found["step"])
+        assert len({one["gradient_disparity"] for one in steps}) == 3
+        for caller in ("measure", "lab"):
+            for one, other in zip(self.no_none(found[caller]), steps, strict=True):
+                assert one == pytest.approx(other, rel=1e-10, nan_ok=True)
 
-
-INFINITE = [(torch.full((4, 3), torch.inf), torch.ones(4).long())] * 3
-
-
-@pytest.mark.parametrize(
-    ("batches", "signals", "error", "says"),
-    [
-        (batches(), "gradient_disparty", ArgumentError, "Did you mean 'gradient_disparity'"),
-        (batches(), [], ArgumentError, "At least one signal"),
-        (batches(), ["gradient_disparity"] * 2, ArgumentError, "twice"),
-        (batches(), TrainValDisparity(), ArgumentError, "against"),
-        ([], "gradient_disparity", BatchesError, "Found 0"),
-        (batches(1), "gradient_disparity", BatchesError, "At least 2 batches.*Found 1"),
-        (INFINITE, "gradient_disparity", NotFiniteError, "finite"),
-    ],
-    ids=["unknown", "no signal", "twice", "nothing to compare with", "empty", "one batch", "infinite"],
-)
-def test_bad_input_is_refused(batches, signals, error, says):
-    with pytest.raises(error, match=says):
-        heldin.measure(net(), LOSS, batches, signals=signals)
-
-
-def test_no_loss_at_all_is_refused():
-    with pytest.raises(ArgumentError, match="neither"):
-        heldin.measure(net(), None, batches())
+    def test_only_the_signal_that_needs_spread_is_nan(self):
+        model, data = net().double(), self.double_batches()
+        with pytest.warns(HeldinWarning, match="Recorded as NaN at epoch 1: .* all losses are equal"):
+            found = self.read_all(model, [net().state_dict(), zero_net().state_dict()], data, self.SIGNALS[:3])
+        assert found["measure"][1] is None  # an error: to measure() every reading is the first
+        for caller in ("step", "lab"):
+            assert [label for label, value in found[caller][1].items() if math.isnan(value)] == ["gradient_disparity"]
+        labels = ["gradient_disparity[rescale=none]", "cosine"]
+        plain = heldin.measure(model, LOSS, data, signals=[PLAIN, "cosine"])
+        for label, expected in zip(labels, plain.values(), strict=True):
+            assert found["lab"][1][label] == expected
+            assert found["step"][1][label] == pytest.approx(expected, rel=1e-10)
 
 
-class InPlace(nn.Module):
-    """Normalises its input in place."""
+class TestSignalReader:
+    def test_fresh_batches_change_every_epoch_and_fixed_ones_do_not(self):
+        model, data = net(), loader()
+        fresh, fixed = reader(model), reader(model, probes="fixed")
+        assert len({disparity(fresh.read(data, epoch)) for epoch in range(3)}) == 3
+        assert len({disparity(fixed.read(data, epoch)) for epoch in range(3)}) == 1
 
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(3, 2)
+    def test_a_reading_depends_on_seed_and_epoch_alone(self):
+        model = net()
+        first = reader(model).read(loader(), 3)
+        torch.rand(5)
+        assert reader(model).read(loader(), 3) == first
+        assert disparity(reader(model, seed=1).read(loader(), 3)) != disparity(first)
 
-    def forward(self, x):
-        x -= 0.5
-        x /= 2.0
-        return self.layer(x)
+    def test_fewer_batches_than_requested_are_used_with_one_warning(self):
+        few = reader(net())
+        with pytest.warns(HeldinWarning, match="Measuring on 3 batches, all there are; 5 were requested") as caught:
+            assert [few.read(loader(24), epoch).num_batches for epoch in range(2)] == [3, 3]
+        assert len(caught) == 1
+        with pytest.raises(BatchesError, match="Found 1 in the loader.*smaller batch size"):
+            few.read(loader(8), 2)
 
+    def test_pooling_draws_more_batches_than_it_compares(self):
+        passes = itertools.count()
 
-@pytest.mark.filterwarnings("ignore:GWA is the mean alignment")
-def test_a_model_that_works_on_its_input_in_place_changes_no_batch_and_no_other_signal():
-    model, data = InPlace(), batches()
-    before = [x.clone() for x, _ in data]
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    wanted = ["gradient_disparity", "evidence_based", "optimization_variance", "gwa"]
-    together = heldin.measure(model, LOSS, data, signals=wanted, optimizer=optimizer)
-    assert all(torch.equal(x, kept) for (x, _), kept in zip(data, before, strict=True))
-    alone = {name: heldin.measure(model, LOSS, data, signals=name, optimizer=optimizer)[name] for name in wanted}
-    assert together == alone
+        def losses(model, batch):
+            next(passes)
+            return F.cross_entropy(model(batch[0]), batch[1], reduction="none")
 
+        pooled = GradientDisparity(rescale="pooled_std")
+        pooling = SignalReader(net(), None, signals=pooled, batches=20, pool=40, sample_losses=losses)
+        assert pooling.read(loader(64, batch_size=1), 0).num_batches == 20
+        assert next(passes) == 20 + 40
 
-def test_ignored_samples_are_as_good_as_not_there():
-    model = net()
-    data = batches(size=12)
-    for _, y in data:
-        y[::3] = -100
-    clean = [(x[y >= 0], y[y >= 0]) for x, y in data]
-    wanted = ["gradient_disparity", "gradient_variance", "noise_scale", "evidence_based", "gsnr"]
-    found, expected = (heldin.measure(model, LOSS, some, signals=wanted) for some in (data, clean))
-    assert found == pytest.approx(expected, rel=1e-5)
+    @pytest.mark.parametrize(
+        ("error", "message", "warning"),
+        [
+            (NotFiniteError, "finite", "finite"),
+            (NoSpreadError, r"all its losses are equal\. Is the loss a constant\?", "all losses are equal.*fits its"),
+        ],
+    )
+    def test_unusable_losses_raise_at_the_first_reading_and_are_nan_later(self, error, message, warning):
+        model = zero_net()
+        if error is NotFiniteError:
+            nn.init.constant_(model[0].weight, math.nan)
+        seen = reader(model)
+        with pytest.raises(error, match=message):
+            seen.read(loader(), 0)
+        with pytest.warns(HeldinWarning, match=f"Recorded as NaN at epoch 1: .*{warning}") as caught:
+            assert all(math.isnan(disparity(seen.read(loader(), epoch, first=False))) for epoch in (1, 2))
+        assert len(caught) == 1
 
-
-def test_a_batch_in_which_all_samples_are_ignored_is_skipped_with_a_warning():
-    model, data = net(), batches()
-    empty = (data[0][0], torch.full((6,), -100))
-    with pytest.warns(HeldinWarning, match="1 of 5 batches skipped.*ignored"):
-        found = heldin.measure(model, LOSS, [empty, *data], signals=GradientDisparity(rescale="none"))
-    assert found == pytest.approx(heldin.measure(model, LOSS, data, signals=GradientDisparity(rescale="none")))
-
-
-class Spectral(nn.Module):
-    """Nothing but complex parameters."""
-
-    def __init__(self):
-        super().__init__()
-        self.weight = nn.Parameter(torch.randn(3, 2, dtype=torch.cfloat))
-
-    def forward(self, x):
-        return (x.to(torch.cfloat) @ self.weight).imag
-
-
-def test_complex_parameters_are_measured_by_their_real_and_imaginary_parts():
-    model, data = Spectral(), batches()
-    rows = []
-    for x, y in data:
-        (part,) = torch.autograd.grad(LOSS(model(x), y), [model.weight])
-        rows.append(torch.view_as_real(part).reshape(-1))
-    G = torch.stack(rows).double()
-    wanted = [GradientDisparity(rescale="none"), "cosine", "inner_product"]
-    found = heldin.measure(model, LOSS, data, signals=wanted)
-    assert found["gradient_disparity"] == pytest.approx(float(torch.pdist(G).mean()), rel=1e-5)
-    assert found["cosine"] == pytest.approx(reference.cosine(G), rel=1e-5)
-    assert found["inner_product"] == pytest.approx(reference.inner_product(G), rel=1e-4)
-    matrix = heldin.Probe(model, LOSS).gradients(data, "none").matrix()
-    torch.testing.assert_close(matrix, G, rtol=1e-5, atol=1e-7)
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    with pytest.warns(HeldinWarning, match="Left out.*: gwa: The model should end in a linear layer"):
-        assert len(heldin.measure(model, LOSS, data, signals="all", optimizer=optimizer, against=data)) == 18
+    def test_an_invalid_optimizer_raises_at_once(self):
+        for optimizer, message in ((None, "Pass optimizer="), ("adam", "torch.optim.Optimizer")):
+            with pytest.raises(ArgumentError, match=message):
+                reader(net(), signals="optimization_variance", optimizer=optimizer)
 
 
-@pytest.mark.parametrize("create", [net, lambda: Unstacked()], ids=["in one pass", "one by one"])
-def test_another_default_device_does_not_matter(create):
-    model, data = create(), batches()
-    wanted = ["gradient_disparity", "evidence_based", "class_alignment", "optimization_variance", "susceptibility"]
-    options = {"signals": wanted, "optimizer": torch.optim.SGD(model.parameters(), 0.1)}
-    expected = heldin.measure(model, LOSS, data, **options)
-    with torch.device("meta"):
-        assert heldin.measure(model, LOSS, data, **options) == expected
+class TestOutputsOfTraining:
+    """observe() replaces the evaluation pass of signals that compare outputs."""
+
+    DATA = DataLoader(TensorDataset(torch.randn(12, 4), torch.randint(3, (12,))), batch_size=2)
+
+    def label_wave(self, observed, epochs=4):
+        """Label Wave at constant weights, with changing outputs observed in the given epochs."""
+        seen = reader(net(), signals="label_wave")
+        values = []
+        for epoch in range(epochs):
+            if epoch in observed:
+                seen.observe(torch.arange(12), F.one_hot(torch.arange(12) % 3, 3).float().roll(epoch, 0))
+            values.append(seen.read(self.DATA, epoch).values["label_wave"])
+        return values
+
+    def test_observed_outputs_are_used_instead_of_an_evaluation_pass(self):
+        assert self.label_wave({0, 1, 2, 3}) == [None, 12.0, 12.0, 12.0]
+        assert self.label_wave(set()) == [None, 0.0, 0.0, 0.0]
+
+    def test_outputs_are_used_for_one_reading_only(self):
+        with pytest.warns(HeldinWarning, match="evaluation pass"):
+            values = self.label_wave({0, 1})
+        assert values[:2] == [None, 12.0]
+        assert values[3] == 0.0  # two evaluation passes at the same weights
+
+    def test_outputs_are_not_stored_if_no_signal_uses_them(self):
+        seen = reader(net())
+        seen.observe([0], torch.zeros(1, 3))
+        assert seen.state_dict()["offered"] is None
+
+    def test_outputs_are_still_there_after_a_reading_that_failed(self, monkeypatch):
+        def out_of_memory(*_, **__):
+            raise RuntimeError("out of memory")
+
+        seen = reader(net(), signals=["label_wave", "gradient_disparity"])
+        seen.observe(torch.arange(12), torch.eye(3)[torch.zeros(12).long()])
+        seen.read(self.DATA, 0)
+        seen.observe(torch.arange(12), torch.eye(3)[torch.ones(12).long()])
+        with monkeypatch.context() as patched, pytest.raises(RuntimeError, match="out of memory"):
+            patched.setattr(seen, "read_batches", out_of_memory)
+            seen.read(self.DATA, 1)
+        assert seen.read(self.DATA, 1).values["label_wave"] == 12.0
+
+    def test_a_state_dict_does_not_change_with_later_outputs(self):
+        seen = reader(net(), signals="label_wave")
+        seen.observe([0], torch.zeros(1, 3))
+        state = seen.state_dict()
+        seen.observe([0], torch.ones(1, 3))
+        assert state["offered"].tolist() == [[0.0, 0.0, 0.0]]
 
 
-class Unstacked(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.weight = nn.Parameter(torch.randn(3, 2))
+class TestResumingWithOtherBatches:
+    @pytest.mark.parametrize(
+        ("saved", "loaded", "message"),
+        [
+            ({}, {"probes": "fixed"}, r"with batches=5, probes='fresh', .* with batches=5, probes='fixed', seed=0\."),
+            ({}, {"batches": 4}, r"with batches=5, .* with batches=4, probes='fresh'\."),
+            ({"probes": "fixed"}, {"probes": "fixed", "seed": 1}, r"seed=0, .* seed=1\."),
+        ],
+        ids=["other probes", "other number", "other fixed batches"],
+    )
+    def test_batches_drawn_another_way_give_a_warning(self, saved, loaded, message):
+        model = net()
+        first = reader(model, **saved)
+        first.read(loader(), 0)
+        with pytest.warns(HeldinWarning, match=message):
+            reader(model, **loaded).load_state_dict(first.state_dict())
 
-    def forward(self, x):
-        return x @ self.weight
+    def test_no_warning_if_nothing_was_read_or_only_the_seed_of_fresh_batches_differs(self):
+        model = net()
+        reader(model, batches=4).load_state_dict(reader(model).state_dict())
+        first = reader(model)
+        first.read(loader(), 0)
+        reader(model, seed=1).load_state_dict(first.state_dict())

@@ -8,8 +8,9 @@ from math import inf, nan
 
 import pytest
 
+from heldin.gradients import Gram
 from heldin.rules import ConsecutiveRises, FirstMinimum, Level, NthRise, Patience, any_of, replay
-from heldin.types import Decision, Gram, Reading, StopReason
+from heldin.types import Decision, Reading, StopReason
 
 STOP = Decision(
     True, StopReason.NTH_RISE, 23, 0.57, 24, "rose for the 5th time (0.41 -> 0.57)", "gradient_disparity", 3

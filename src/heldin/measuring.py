@@ -151,6 +151,8 @@ class SignalReader:
         self.memory: dict[str, Memory] = {}
         self.cache = OutputCache()
         self.drawn: dict[str, Any] | None = None  # how the batches of the latest reading were drawn
+        while isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
+            model = model.module  # the wrapper would exchange buffers and wait for a rank that failed
         self.probe = Probe(model, loss_fn, sample_losses=sample_losses, mode=mode, autocast=autocast)
         self._check_optimizer()
 

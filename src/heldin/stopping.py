@@ -300,4 +300,4 @@ def _resolve_rule(rule: Rule | str | None, patience: int | None, signals: Mappin
                 + near_match(name, signals)
                 + f" Add it: signal=[..., {name!r}]."
             )
-    return found.with_direction({label: signal.direction for label, signal in signals.items()})
+    return found.with_direction({label: Direction(signal.direction) for label, signal in signals.items()})

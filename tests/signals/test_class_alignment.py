@@ -1,64 +1,63 @@
-"""Alignment within a class against its worked examples, its oracle and its own laws."""
+"""Alignment of gradients within a class, and stiffness."""
 
-from __future__ import annotations
+import math
 
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
 
+from heldin import ClassAlignment, Stiffness
 from heldin.probing import Probe
-from heldin.probing.moments import class_moments
+from heldin.probing.per_sample import class_moments
 from heldin.signals import reference
-from heldin.signals.class_alignment import ClassAlignment
-from heldin.types import Direction
 
 PAIRS = [(3.0, 4.0), (4.0, 3.0), (1.0, 0.0), (-1.0, 0.0)]
 
 
-def moments(gradients, labels):
-    """Of a model whose gradient for a sample is that sample."""
-    rows = torch.tensor(gradients, dtype=torch.float64)
-    model = nn.Linear(rows.shape[1], 1, bias=False, dtype=torch.float64)
-    return class_moments(Probe(model, lambda output, target: output.squeeze(1)), [(rows, torch.tensor(labels))])
-
-
 @pytest.mark.parametrize(
-    ("gradients", "labels", "expected"),
+    ("gradients", "labels", "alignment", "stiffness"),
     [
-        (PAIRS[:2], [0, 0], 0.96),
-        (PAIRS[2:], [1, 1], -1.0),
-        (PAIRS, [0, 0, 1, 1], -0.02),
-        ([(1.0, 0.0), (3.0, 0.0)], [0, 0], 0.75),
-        ([(1.0, 0.0), (0.0, 2.0), (2.0, 0.0)], [0, 0, 0], 0.24),
+        (PAIRS[:2], [0, 0], 0.96, 0.96),
+        (PAIRS[2:], [1, 1], -1.0, -1.0),
+        (PAIRS, [0, 0, 1, 1], -0.02, -0.02),
+        ([(1.0, 0.0), (3.0, 0.0)], [0, 0], 0.75, 1.0),
+        ([(1.0, 0.0), (0.0, 2.0), (2.0, 0.0)], [0, 0, 0], 0.24, 1 / 3),
+        ([*PAIRS[:2], (9.0, 9.0)], [0, 0, 1], 0.96, 0.96),
+        ([*PAIRS[:2], (0.0, 0.0), (0.0, 0.0)], [0, 0, 1, 1], 0.48, 0.96),
+        ([*PAIRS[:2], (0.0, 0.0), (2.0, 0.0)], [0, 0, 1, 1], 0.48, 0.96),
+        ([(0.0, 0.0), (1.0, 0.0)], [0, 0], 0.0, math.nan),
     ],
-    ids=["class 0", "class 1", "both", "long gradients weigh more", "three"],
+    ids=[
+        "class 0",
+        "class 1",
+        "mean over classes",
+        "different lengths",
+        "three samples",
+        "class of one sample",
+        "class without gradients",
+        "class with one non-zero gradient",
+        "no pair of non-zero gradients",
+    ],
 )
-def test_worked_examples(gradients, labels, expected):
-    assert ClassAlignment().read(moments(gradients, labels)) == pytest.approx(expected)
-
-
-def test_a_class_without_gradients_counts_as_zero():
-    assert ClassAlignment().read(moments([*PAIRS[:2], (0.0, 0.0), (0.0, 0.0)], [0, 0, 1, 1])) == pytest.approx(0.48)
-
-
-def test_a_class_of_one_does_not_count():
-    assert ClassAlignment().read(moments([*PAIRS[:2], (9.0, 9.0)], [0, 0, 1])) == pytest.approx(0.96)
-
-
-def test_falls_when_a_network_memorises():
-    assert ClassAlignment.direction is Direction.FALLS
+def test_worked_examples(class_moments_of, gradients, labels, alignment, stiffness):
+    moments = class_moments_of(gradients, labels)
+    assert ClassAlignment().read(moments) == pytest.approx(alignment)
+    assert Stiffness().read(moments) == pytest.approx(stiffness, nan_ok=True)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("scale", [1e-10, 1.0, 1e10])
-def test_equals_the_reference_on_a_network(dtype, scale):
+@pytest.mark.parametrize("activation", [nn.Tanh, nn.ReLU])
+def test_equals_the_reference_on_a_network(dtype, scale, activation):
     def loss(output, target):
         return scale * F.cross_entropy(output, target, reduction="none")
 
-    model = nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 4)).to(dtype)
+    model = nn.Sequential(nn.Linear(6, 9), activation(), nn.Linear(9, 4)).to(dtype)
     batches = [(torch.randn(9, 6).to(dtype), torch.arange(9) % 4) for _ in range(3)]
-    found = ClassAlignment().read(class_moments(Probe(model, loss), batches))
+    moments = class_moments(Probe(model, loss), batches)
     G = torch.cat([reference.sample_gradients(model, loss, batch) for batch in batches])
-    expected = reference.class_alignment(G, torch.cat([y for _, y in batches]))
-    assert found == pytest.approx(expected, rel=1e-10 if dtype is torch.float64 else 1e-4)
+    labels = torch.cat([y for _, y in batches])
+    rel = 1e-10 if dtype is torch.float64 else 1e-4
+    assert ClassAlignment().read(moments) == pytest.approx(reference.class_alignment(G, labels), rel=rel)
+    assert Stiffness().read(moments) == pytest.approx(reference.stiffness(G, labels), rel=rel)

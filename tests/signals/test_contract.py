@@ -1,4 +1,4 @@
-"""What holds for every signal there is. A new one is tested by being registered."""
+"""The contract of all signals: a new signal is tested as soon as it is registered."""
 
 import copy
 import importlib.util
@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import heldin
 from heldin import EarlyStopping
-from heldin.signals import REGISTRY, RememberingSignal, from_label
+from heldin.signals import REGISTRY, StatefulSignal, from_label
 from heldin.signals.signal import Family
 
 ROOT = Path(heldin.__file__).parents[2]
@@ -55,7 +55,7 @@ def measured(name, model, data, optimizer, *, loss_fn=None, memory=None, seed=0)
     )[name]
 
 
-def everything(model, optimizer):
+def state_of(model, optimizer):
     state = {
         "weights": model.state_dict(),
         "gradients": [parameter.grad for parameter in model.parameters()],
@@ -85,35 +85,35 @@ def assert_same(one, other):
 
 
 @EVERY
-def test_measuring_leaves_no_trace(name):
+def test_measuring_changes_nothing(name):
     model = network()
     optimizer = trained(model)
     data = batches()
-    before = everything(model, optimizer)
+    before = state_of(model, optimizer)
     measured(name, model, data, optimizer)
-    assert_same(before, everything(model, optimizer))
+    assert_same(before, state_of(model, optimizer))
 
 
 @EVERY
-def test_measuring_that_raises_half_way_leaves_no_trace(name):
+def test_a_measurement_that_is_interrupted_changes_nothing(name):
     model = network()
     optimizer = trained(model)
     data = batches()
-    calls = itertools.count(1)  # a list would be put back
+    calls = itertools.count(1)
 
     def loss_fn(output, target):
         if next(calls) == 2:
             raise KeyboardInterrupt
         return F.cross_entropy(output, target, reduction="none")
 
-    before = everything(model, optimizer)
+    before = state_of(model, optimizer)
     try:
         measured(name, model, data, optimizer, loss_fn=loss_fn)
     except KeyboardInterrupt:
         pass
     else:
-        assert name in {"gwa", "label_wave", "prediction_variance"}  # they need no loss
-    assert_same(before, everything(model, optimizer))
+        assert name in {"gwa", "label_wave", "prediction_variance"}  # computed without the loss
+    assert_same(before, state_of(model, optimizer))
 
 
 @EVERY
@@ -138,7 +138,7 @@ def test_a_loss_of_any_scale_gives_a_finite_number(name, scale):
     signal = REGISTRY[name]()
     memory = {}
     found = []
-    for _ in range(12):  # a signal that compares readings fills its window
+    for _ in range(12):  # until the window of a stateful signal is full
         found.append(
             heldin.measure(
                 model,
@@ -150,35 +150,35 @@ def test_a_loss_of_any_scale_gives_a_finite_number(name, scale):
                 memory=memory,
             )[name]
         )
-        if not isinstance(signal, RememberingSignal):
+        if not isinstance(signal, StatefulSignal):
             break
     if name == "noise_scale" and found[-1] == math.inf:
-        return  # no signal above the noise in this draw: infinite by definition
+        return  # infinite by definition, if the estimate of the squared gradient is not positive
     assert math.isfinite(found[-1])
 
 
 @EVERY
-def test_a_signal_says_all_that_its_card_should(name):
+def test_the_docstring_of_a_signal_is_complete(name):
     kind = REGISTRY[name]
     card = kind.__doc__
-    sections = [card.index(title) for title in ("Formula", "Shapes:", "Cost:", "Misleads when:", "Reference:", ">>>")]
+    titles = ("Formula", "Shapes:", "Cost:", "Misleads when:", "Reference:", ">>>")
+    sections = [card.index(title) for title in titles]
     assert sections == sorted(sections)
     assert card.splitlines()[0].endswith(".")
-    assert kind.cost
     assert kind.reference
-    assert kind.family is not Family.OWN
+    assert kind.family is not Family.USER
     assert getattr(heldin, kind.__name__) is kind
 
 
 @EVERY
-def test_a_signal_can_be_written_down_and_read_back(name):
+def test_a_signal_can_be_created_from_its_label(name):
     signal = REGISTRY[name]()
     assert from_label(signal.label) == signal
     assert hash(signal.needs) == hash(REGISTRY[name]().needs)
 
 
 @EVERY
-def test_stops_training_by_its_own_rule_and_resumes(name, tmp_path):
+def test_training_with_its_default_rule_resumes_from_a_checkpoint(name, tmp_path):
     model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
     loader = DataLoader(TensorDataset(torch.randn(60, 4), torch.randint(3, (60,))), batch_size=10, shuffle=True)
     against = loader if name == "train_val_disparity" else None
@@ -187,23 +187,25 @@ def test_stops_training_by_its_own_rule_and_resumes(name, tmp_path):
         return EarlyStopping(model, nn.CrossEntropyLoss(), signal=name, optimizer=optimizer)
 
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    whole, parts = stopper(), stopper()
+    uninterrupted, resumed = stopper(), stopper()
     for epoch in range(4):
         for x, y in loader:
             optimizer.zero_grad()
             F.cross_entropy(model(x), y).backward()
             optimizer.step()
-        whole.step(loader, against=against)
+        uninterrupted.step(loader, against=against)
         if epoch == 2:
-            torch.save(parts.state_dict(), tmp_path / "state.pt")
-            parts = stopper()
-            parts.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
-        parts.step(loader, against=against)
-    assert [reading.as_dict() for reading in parts.history] == [reading.as_dict() for reading in whole.history]
-    assert parts.decision == whole.decision
+            torch.save(resumed.state_dict(), tmp_path / "state.pt")
+            resumed = stopper()
+            resumed.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+        resumed.step(loader, against=against)
+    assert [reading.as_dict() for reading in resumed.history] == [
+        reading.as_dict() for reading in uninterrupted.history
+    ]
+    assert resumed.decision == uninterrupted.decision
 
 
-def test_all_signals_at_once_give_what_each_gives_alone():
+def test_all_signals_together_give_the_same_values_as_each_alone():
     model = network()
     optimizer = trained(model)
     data, against = batches(), batches(2)
@@ -215,7 +217,7 @@ def test_all_signals_at_once_give_what_each_gives_alone():
         assert alone[name] == pytest.approx(value, rel=1e-6, nan_ok=True), name
 
 
-def test_all_leaves_out_what_cannot_be_served_and_says_so():
+def test_all_skips_signals_that_cannot_be_measured_with_a_warning():
     model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
     data = [(torch.randn(8, 4), torch.randn(8, 1)) for _ in range(3)]
     with pytest.warns(heldin.errors.HeldinWarning, match="optimization_variance.*Pass optimizer="):
@@ -225,7 +227,7 @@ def test_all_leaves_out_what_cannot_be_served_and_says_so():
 
 
 class TestDirections:
-    """On toys where the answer is known: gradients that agree, then gradients that are nothing but noise."""
+    """On toy problems with a known answer: gradients that agree, then gradients of pure noise."""
 
     LEARNING = "learning"
     MEMORISING = "memorising"
@@ -239,8 +241,8 @@ class TestDirections:
             or name == "optimization_variance"
         ],
     )
-    def test_gradients_that_stop_agreeing(self, name):
-        """Each sample's gradient is what all share plus noise of its own; then what they share is gone."""
+    def test_signals_of_gradients_that_stop_agreeing(self, name):
+        """Each sample has a common gradient plus noise; then the common part is gone."""
         found = {}
         for phase, shared, noise in ((self.LEARNING, 1.0, 0.2), (self.MEMORISING, 0.05, 1.0)):
             torch.manual_seed(0)
@@ -260,12 +262,12 @@ class TestDirections:
         rises = REGISTRY[name].direction.value == "rises"
         assert (found[self.MEMORISING] > found[self.LEARNING]) == rises
 
-    def test_a_network_that_changes_its_mind(self):
+    def test_signals_of_changing_predictions(self):
         assert self._over_time("label_wave", 0.5) > self._over_time("label_wave", 0.01)
         assert self._over_time("prediction_variance", 0.5) > self._over_time("prediction_variance", 0.01)
 
     def _over_time(self, name, movement):
-        """The last of 12 readings of a linear model whose weights wander by `movement` between them."""
+        """The last of 12 readings of a linear model whose weights change at random by `movement`."""
         torch.manual_seed(0)
         model, memory = nn.Linear(4, 3), {}
         data = [(torch.randn(50, 4), torch.randint(3, (50,)))]
@@ -275,7 +277,7 @@ class TestDirections:
                 model.weight += movement * torch.randn_like(model.weight)
         return value
 
-    def test_a_network_that_takes_in_any_label(self):
+    def test_susceptibility_of_a_network_that_fits_random_labels(self):
         """A wide feature map lets one step fit random labels; a narrow one does not."""
         found = {}
         for width in (1.0, 10.0):
@@ -288,8 +290,8 @@ class TestDirections:
             )["susceptibility"]
         assert found[10.0] > found[1.0] > 0.0
 
-    def test_gradients_that_no_longer_strengthen_the_weights(self):
-        """Right labels: the gradient makes the weights larger. Random labels: it has no relation to them."""
+    def test_gwa_of_gradients_unrelated_to_the_weights(self):
+        """With the model's own labels the gradient enlarges the weights; with random labels it is unrelated to them."""
         found = {}
         for phase in (self.LEARNING, self.MEMORISING):
             torch.manual_seed(0)
@@ -301,18 +303,18 @@ class TestDirections:
 
 
 def _plain(name):
-    """The signal on plain losses: what a re-scaling does to these toys is not the question."""
+    """The signal without re-scaling of losses."""
     return REGISTRY[name](rescale="none") if hasattr(REGISTRY[name](), "rescale") else name
 
 
 @EVERY
-def test_a_signal_has_its_page(name):
+def test_a_signal_has_a_page(name):
     kind = REGISTRY[name]
     module = kind.__module__.rsplit(".", 1)[-1].replace("_", "-")
     assert f"::: heldin.{kind.__name__}" in (ROOT / "docs" / "signals" / f"{module}.md").read_text()
 
 
-def test_pages_are_what_the_cards_say():
+def test_pages_are_generated_from_the_docstrings():
     path = ROOT / "docs" / "cards.py"
     spec = importlib.util.spec_from_file_location("cards", path)
     cards = importlib.util.module_from_spec(spec)

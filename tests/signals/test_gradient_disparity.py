@@ -1,8 +1,7 @@
-"""Gradient disparity against its worked examples, its oracle and its own laws."""
+"""Gradient disparity, within the training batches and between training and validation."""
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import pytest
@@ -15,9 +14,8 @@ from torch.nn import functional as F
 import heldin
 from heldin import GradientDisparity, TrainValDisparity
 from heldin.errors import ArgumentError
-from heldin.gram import gram
+from heldin.gradients import Gradients
 from heldin.signals import reference
-from heldin.types import Gradients
 
 TRIANGLE = [(3.0, 4.0), (4.0, 3.0), (-4.0, 3.0)]
 
@@ -28,9 +26,10 @@ LINEAR_BATCHES = [
 ]
 
 
-def rows(vectors, split=None):
+def disparity(vectors, signal=GradientDisparity()):  # noqa: B008
     matrix = torch.stack([torch.as_tensor(vector, dtype=torch.float64) for vector in vectors])
-    return Gradients(tuple((row,) for row in matrix), (1.0,) * len(matrix), (matrix.shape[1],), split or len(matrix))
+    rows = tuple((row,) for row in matrix)
+    return signal.read(Gradients(rows, (1.0,) * len(matrix), (matrix.shape[1],), len(matrix)).gram())
 
 
 def linear_model():
@@ -40,7 +39,7 @@ def linear_model():
     return model
 
 
-def output_itself(output, target):
+def loss_is_output(output, target):
     return output.squeeze(1)
 
 
@@ -53,22 +52,22 @@ def output_itself(output, target):
     ],
     ids=["three vectors", "normalised by sqrt(d)", "two vectors"],
 )
-def test_worked_geometry(vectors, signal, expected):
-    assert signal.read(gram(rows(vectors))) == pytest.approx(expected, abs=1e-6)
+def test_worked_example(vectors, signal, expected):
+    assert disparity(vectors, signal) == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize(
     ("rescale", "expected"),
     [("none", 1.688165), ("std_detached", 1.130810), ("std", 7 / 3)],
 )
-def test_worked_rescaling(rescale, expected):
-    found = heldin.measure(linear_model(), output_itself, LINEAR_BATCHES, signals=GradientDisparity(rescale=rescale))
+def test_worked_example_of_each_rescaling(rescale, expected):
+    found = heldin.measure(linear_model(), loss_is_output, LINEAR_BATCHES, signals=GradientDisparity(rescale=rescale))
     assert found["gradient_disparity"] == pytest.approx(expected, abs=1e-5)
 
 
-def test_worked_grad_std():
+def test_worked_example_of_grad_std():
     class Table(nn.Module):
-        """Its gradient on batch j is the j-th vector of the triangle."""
+        """The gradient of batch j is the j-th vector."""
 
         def __init__(self):
             super().__init__()
@@ -142,7 +141,7 @@ def test_train_val_disparity_equals_the_reference(rescale):
     assert found["gradient_disparity"] == pytest.approx(reference.gradient_disparity(train_rows), rel=1e-10)
 
 
-def test_single_sample_batches_pool_their_losses_as_in_the_mrnet_experiments():
+def test_batches_of_one_sample_pool_their_losses():
     model = mlp(torch.float64)
     pool = classification_batches(torch.float64, num=40, size=1)
     signal = GradientDisparity(rescale="pooled_std")
@@ -155,64 +154,45 @@ def test_single_sample_batches_pool_their_losses_as_in_the_mrnet_experiments():
     assert found["gradient_disparity"] == pytest.approx(expected, rel=1e-10)
 
 
-def test_attached_std_is_blind_to_the_scale_of_the_losses():
-    probe = heldin.Probe(linear_model(), output_itself)
+def test_gradients_rescaled_by_std_do_not_change_the_scale_of_the_losses():
+    probe = heldin.Probe(linear_model(), loss_is_output)
     for row in probe.gradients(LINEAR_BATCHES, "std").matrix():
         assert float(row.sum()) == pytest.approx(0.0, abs=1e-6)  # g . w = 0 at w = (1, 1)
 
 
-def test_minmax_of_three_losses_as_worked_out_by_hand():
+def test_worked_example_of_minmax():
     batch = (torch.tensor([[1.0, 0.0], [0.0, 2.0], [2.0, 2.0]]), torch.zeros(3))
-    (row,) = heldin.Probe(linear_model(), output_itself).gradients([batch], "minmax").matrix()
+    (row,) = heldin.Probe(linear_model(), loss_is_output).gradients([batch], "minmax").matrix()
     assert row.tolist() == pytest.approx([-4 / 27, 4 / 27])
 
 
-vectors = st.lists(st.lists(st.floats(-1e6, 1e6, width=32), min_size=4, max_size=4), min_size=2, max_size=6)
+VECTORS = st.lists(st.lists(st.floats(-1e6, 1e6, width=32), min_size=4, max_size=4), min_size=2, max_size=6)
 
 
-@given(vectors)
-def test_permuting_the_batches_changes_nothing(drawn):
-    value = GradientDisparity().read(gram(rows(drawn)))
-    assert GradientDisparity().read(gram(rows(drawn[::-1]))) == pytest.approx(value, rel=1e-9, abs=1e-9)
-
-
-@given(vectors, st.floats(0.0, 2 * math.pi))
-def test_rotating_the_parameters_changes_nothing(drawn, angle):
-    G = torch.tensor(drawn, dtype=torch.float64)
+@given(VECTORS, st.floats(0.0, 2 * math.pi), st.integers(-30, 30))
+def test_does_not_depend_on_order_or_rotation_and_scales_with_the_gradients(vectors, angle, exponent):
+    G = torch.tensor(vectors, dtype=torch.float64)
     rotation = torch.eye(4, dtype=torch.float64)
     rotation[0, 0] = rotation[2, 2] = math.cos(angle)
     rotation[0, 2], rotation[2, 0] = -math.sin(angle), math.sin(angle)
-    before, after = GradientDisparity().read(gram(rows(G))), GradientDisparity().read(gram(rows(G @ rotation)))
-    assert after == pytest.approx(before, rel=1e-7, abs=1e-6)
+    value = disparity(G)
+    assert disparity(vectors[::-1]) == pytest.approx(value, rel=1e-9, abs=1e-9)
+    assert disparity(G @ rotation) == pytest.approx(value, rel=1e-7, abs=1e-6)
+    assert disparity(G * 2.0**exponent) == pytest.approx(value * 2.0**exponent, rel=1e-12)
 
 
-@given(vectors, st.integers(-30, 30))
-def test_scaling_the_gradients_scales_the_disparity(drawn, exponent):
-    G = torch.tensor(drawn, dtype=torch.float64)
-    before, after = GradientDisparity().read(gram(rows(G))), GradientDisparity().read(gram(rows(G * 2.0**exponent)))
-    assert after == pytest.approx(before * 2.0**exponent, rel=1e-12)
-
-
-@given(vectors)
-def test_disparity_equals_the_reference_on_any_gradients(drawn):
-    G = torch.tensor(drawn, dtype=torch.float64)
+@given(VECTORS)
+def test_equals_the_reference_on_any_gradients(vectors):
+    G = torch.tensor(vectors, dtype=torch.float64)
     spread = float((G - G.mean(0)).norm())
-    assert GradientDisparity().read(gram(rows(G))) == pytest.approx(
-        reference.gradient_disparity(G), rel=1e-6, abs=1e-7 * spread
-    )
+    assert disparity(G) == pytest.approx(reference.gradient_disparity(G), rel=1e-6, abs=1e-7 * spread)
 
 
 @given(st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=9), st.integers(2, 7))
-def test_identical_batches_have_no_disparity_at_all(vector, num):
-    assert GradientDisparity().read(gram(rows([vector] * num))) == 0.0
+def test_identical_batches_have_disparity_exactly_zero(vector, num):
+    assert disparity([vector] * num) == 0.0
 
 
-def test_unknown_rescaling_is_refused_with_the_nearest_name():
+def test_unknown_rescaling_raises_with_the_closest_name():
     with pytest.raises(ArgumentError, match="std_detached"):
         GradientDisparity(rescale="std_detatched")
-
-
-def test_number_of_pairs_is_that_of_the_formula():
-    matrix = gram(rows(list(itertools.product((0.0, 1.0), repeat=2)), split=3))
-    assert len(list(matrix.pairs())) == 3
-    assert len(list(matrix.cross_pairs())) == 3

@@ -1,4 +1,4 @@
-"""What every signal is: options in its label, a memory that is handed in, a function made into one."""
+"""Signals: labels, names, the table of all signals, your own signals, and signals with memory."""
 
 import math
 from dataclasses import dataclass
@@ -9,36 +9,114 @@ import torch
 from torch import nn
 
 import heldin
-from heldin import EarlyStopping, GradientDisparity, Level
+from heldin import Cosine, EarlyStopping, GradientDisparity, GradientWeightAlignment, Level, NoiseScale
 from heldin.errors import ArgumentError
 from heldin.needs import BatchGradients, Outputs
-from heldin.signals import RememberingSignal
+from heldin.signals import REGISTRY, StatefulSignal, from_label, signals_by_label
 from heldin.types import Direction, StopReason
 
 BATCHES = [(torch.full((4, 1), x), torch.zeros(4, 1)) for x in (1.0, 2.0, 4.0)]
+PLAIN = BatchGradients("none")
 
 
-@dataclass(frozen=True)
-class Change(RememberingSignal):
-    """How much the outputs moved since the last reading."""
-
-    name: ClassVar[str] = "change"
-    direction: ClassVar[Direction] = Direction.FALLS
-    needs: ClassVar[Outputs] = Outputs()  # type: ignore[assignment]
-
-    def recall(self, memory, found):
-        moved = float((found - memory["last"]).abs().max()) if memory else None
-        return {"last": found.clone()}, moved
-
-
-def slope():
+def model_with(weight=1.0):
     model = nn.Linear(1, 1, bias=False)
-    nn.init.ones_(model.weight)
+    nn.init.constant_(model.weight, weight)
     return model
 
 
+@pytest.mark.parametrize(
+    ("label", "signal"),
+    [
+        ("gradient_disparity", GradientDisparity()),
+        ("gradient_disparity[rescale=none,normalize=True]", GradientDisparity(normalize=True, rescale="none")),
+        ("noise_scale[unbiased=False]", NoiseScale(unbiased=False)),
+        ("gwa[head=1]", GradientWeightAlignment(head="1")),
+        ("gwa[beta=2]", GradientWeightAlignment(beta=2)),
+    ],
+)
+def test_a_label_holds_the_options_that_differ_from_the_defaults(label, signal):
+    assert signal.label == label
+    assert from_label(label) == signal
+
+
+def test_labels_may_be_written_loosely():
+    assert from_label("noise_scale[unbiased=false]") == NoiseScale(unbiased=False)
+    assert from_label("gradient_disparity[rescale='none', normalize=True]").normalize
+
+
+@pytest.mark.parametrize(
+    ("label", "message"),
+    [
+        ("cosin", "'cosine'"),
+        ("gradient_disparity[rescal=none]", "'rescale'"),
+        ("cosine[s=1]", "the options none"),
+        ("noise_scale[unbiased=no]", "True or False"),
+        ("gwa[beta=large]", "a number"),
+        (3, "3"),
+    ],
+)
+def test_an_invalid_label_raises(label, message):
+    with pytest.raises(ArgumentError, match=message):
+        from_label(label)
+
+
+def test_results_are_keyed_by_name_or_by_label_if_a_name_occurs_twice():
+    disparity, plain = GradientDisparity(), GradientDisparity(rescale="none")
+    assert signals_by_label("gradient_disparity") == {"gradient_disparity": disparity}
+    assert signals_by_label(["cosine", plain]) == {"cosine": Cosine(), "gradient_disparity": plain}
+    assert list(signals_by_label([disparity, plain])) == ["gradient_disparity", "gradient_disparity[rescale=none]"]
+    assert signals_by_label({"mine": plain}) == {"mine": plain}
+
+
+@pytest.mark.parametrize(
+    ("signals", "message"),
+    [
+        ("gradient_dispariti", "Did you mean 'gradient_disparity'"),
+        ([], "empty"),
+        (["cosine", Cosine()], "twice"),
+        (GradientDisparity, r"write GradientDisparity\(\)"),
+        (lambda gram: 1.0, "@heldin.signal"),
+        (None, "None"),
+        ("all", "measure"),
+        (["all"], "measure"),
+    ],
+    ids=["typo", "none", "twice", "a class", "a function", "None", "all", "all in a list"],
+)
+def test_invalid_signals_raise_with_the_remedy(signals, message):
+    with pytest.raises(ArgumentError, match=message):
+        signals_by_label(signals)
+
+
+def test_the_table_has_one_full_row_per_signal_grouped_by_family():
+    table = heldin.list_signals()
+    assert {row["name"] for row in table} == set(REGISTRY)
+    assert len(table) == len(REGISTRY)
+    assert all(value for row in table for value in row.values())
+    families = [row["family"] for row in table]
+    assert sorted(families, key=families.index) == families
+    lines = str(table).splitlines()
+    assert len(lines) == len(REGISTRY) + 1
+    assert lines[0].split()[:3] == ["name", "needs", "cost"]
+
+
+@pytest.mark.parametrize(
+    ("name", "rule", "cost"),
+    [
+        ("evidence_based", "Level(0.0)", "5 backward"),
+        ("gwa", "Patience(10)", "5 forward"),
+        ("optimization_variance", "Smoothed(Patience(10), 10)", "5 backward, 5 optimizer steps, 39.1 forward"),
+        ("train_val_disparity", "NthRise(5)", "10 backward"),
+        ("label_wave", "FirstMinimum(3, 5)", "forward over the data"),
+    ],
+)
+def test_the_table_shows_rules_and_costs(name, rule, cost):
+    row = next(row for row in heldin.list_signals() if row["name"] == name)
+    assert (row["rule"], row["cost"]) == (rule, cost)
+
+
 def largest(**options):
-    @heldin.signal("largest", needs=BatchGradients("none"), **options)
+    @heldin.signal("largest", needs=PLAIN, **options)
     def largest_distance(gram):
         """The largest distance between two gradients."""
         return max(gram.distance(i, j) for i, j in gram.pairs())
@@ -46,136 +124,117 @@ def largest(**options):
     return largest_distance
 
 
-def test_a_label_names_the_options_that_are_not_the_default_ones():
-    assert GradientDisparity().label == "gradient_disparity"
-    assert GradientDisparity(normalize=True, rescale="none").label == "gradient_disparity[rescale=none,normalize=True]"
-
-
-def test_a_function_becomes_a_signal():
+def test_a_decorated_function_is_a_signal():
     signal = largest()
-    assert heldin.measure(slope(), nn.L1Loss(), BATCHES, signals=signal) == {"largest": pytest.approx(3.0)}
+    assert heldin.measure(model_with(), nn.L1Loss(), BATCHES, signals=signal) == {"largest": pytest.approx(3.0)}
     assert signal.__doc__ == "The largest distance between two gradients."
     assert signal.label == "largest"
-
-
-def test_a_function_can_decide_when_to_stop():
-    stopper = EarlyStopping(slope(), nn.L1Loss(), signal=largest(rule=Level(2.5)), batches=3)
-    assert stopper.step(BATCHES).reason is StopReason.LEVEL
-    assert str(stopper.decision) == "stopped at epoch 0: largest went above 2.5 (3)"
-
-
-def test_a_function_knows_its_direction():
-    stopper = EarlyStopping(slope(), nn.L1Loss(), signal=largest(rule=Level(5.0), direction="falls"), batches=3)
-    assert stopper.step(BATCHES).stop
-
-
-@pytest.mark.parametrize(
-    ("options", "word"), [({"direction": "up"}, "rises"), ({"needs": "gradients"}, "heldin.needs")], ids=str
-)
-def test_a_function_with_impossible_options_is_refused(options, word):
-    with pytest.raises(ArgumentError, match=word):
-        heldin.signal("mine", **options)
-
-
-def test_a_first_reading_of_a_signal_that_compares_is_nan():
-    assert math.isnan(heldin.measure(slope(), nn.L1Loss(), BATCHES, signals=Change())["change"])
-
-
-def test_measure_keeps_what_signals_remember_in_the_dict_it_is_given():
-    model, memory = slope(), {}
-    heldin.measure(model, nn.L1Loss(), BATCHES, signals=Change(), memory=memory)
-    nn.init.constant_(model.weight, 1.5)
-    assert heldin.measure(model, nn.L1Loss(), BATCHES, signals=Change(), memory=memory) == {"change": 2.0}
-
-
-def test_a_rule_waits_for_a_signal_that_has_nothing_to_compare_with_yet():
-    model = slope()
-    stopper = EarlyStopping(model, nn.L1Loss(), signal=Change(), rule=Level(3.0), batches=3)
-    assert not stopper.step(BATCHES)
-    assert stopper.decision.history_length == 0
-    nn.init.constant_(model.weight, 1.5)
-    assert stopper.step(BATCHES).epoch == 1
-    assert [reading.values["change"] for reading in stopper.history] == [None, 2.0]
-
-
-def test_the_memory_of_signals_is_part_of_the_state(tmp_path):
-    model = slope()
-    stopper = EarlyStopping(model, nn.L1Loss(), signal=Change(), batches=3)
-    stopper.step(BATCHES)
-    torch.save(stopper.state_dict(), tmp_path / "state.pt")
-    resumed = EarlyStopping(model, nn.L1Loss(), signal=Change(), batches=3)
-    resumed.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
-    nn.init.constant_(model.weight, 1.5)
-    resumed.step(BATCHES)
-    assert resumed.history[-1].values["change"] == 2.0
-
-
-def test_a_step_that_could_not_be_kept_is_not_remembered(tmp_path, monkeypatch):
-    model = slope()
-    stopper = EarlyStopping(model, nn.L1Loss(), signal=Change(), batches=3)
-    stopper.step(BATCHES)
-    nn.init.constant_(model.weight, 1.5)
-    monkeypatch.setattr(stopper._keeper, "consider", lambda *_: (_ for _ in ()).throw(OSError("no space left")))
-    with pytest.raises(OSError, match="no space"):
-        stopper.step(BATCHES)
-    monkeypatch.undo()
-    stopper.step(BATCHES)
-    assert stopper.history[-1].values["change"] == 2.0
-
-
-def test_a_bare_decorator_and_a_rule_by_name():
-    with pytest.raises(ArgumentError, match="should have a name"):
-        heldin.signal(lambda gram: 1.0)
     assert largest(rule="patience").rule == heldin.Patience()
 
 
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"rule": Level(2.5)}, "stopped at epoch 0: largest went above 2.5 (3)"),
+        ({"rule": Level(5.0), "direction": "falls"}, "stopped at epoch 0: largest went below 5 (3)"),
+    ],
+    ids=str,
+)
+def test_a_decorated_function_can_stop_training(options, sentence):
+    stopper = EarlyStopping(model_with(), nn.L1Loss(), signal=largest(**options), batches=3)
+    assert stopper.step(BATCHES).reason is StopReason.LEVEL
+    assert str(stopper.decision) == sentence
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        (["mine"], {"direction": "up"}, "rises"),
+        (["mine"], {"needs": "gradients"}, "heldin.needs"),
+        ([lambda gram: 1.0], {}, "should have a name"),
+    ],
+    ids=["direction", "needs", "no name"],
+)
+def test_invalid_arguments_of_the_decorator_raise(arguments, options, message):
+    with pytest.raises(ArgumentError, match=message):
+        heldin.signal(*arguments, **options)
+
+
 @pytest.mark.parametrize("value", [None, [1.0, 2.0], torch.ones(2)], ids=["None", "a list", "a vector"])
-def test_a_function_that_returns_no_number_is_named(value):
-    mine = heldin.signal("mine")(lambda gram: value)
+def test_a_function_that_does_not_return_a_number_raises(value):
+    mine = heldin.signal("mine", needs=PLAIN)(lambda gram: value)
     with pytest.raises(ArgumentError, match="'mine' should return one number"):
-        heldin.measure(slope(), lambda output, target: output.squeeze(1) ** 2, varied(), signals=mine)
+        heldin.measure(model_with(), nn.L1Loss(), BATCHES, signals=mine)
 
 
-def varied():
-    return [(torch.randn(4, 1), torch.zeros(4, 1)) for _ in range(2)]
+@dataclass(frozen=True)
+class Change(StatefulSignal):
+    """How much the outputs changed since the previous reading."""
+
+    name: ClassVar[str] = "change"
+    direction: ClassVar[str] = "falls"  # a plain string is accepted too
+    needs: ClassVar[Outputs] = Outputs()
+
+    def step(self, memory, outputs):
+        change = float((outputs - memory["last"]).abs().max()) if memory else None
+        return {"last": outputs.clone()}, change
 
 
-def test_one_rule_of_several_does_not_wait_for_the_signal_of_another():
+def test_a_stateful_signal_is_nan_at_first_and_compares_through_the_given_memory():
+    model, memory = model_with(), {}
+    assert math.isnan(heldin.measure(model, nn.L1Loss(), BATCHES, signals=Change(), memory=memory)["change"])
+    nn.init.constant_(model.weight, 1.5)
+    assert heldin.measure(model, nn.L1Loss(), BATCHES, signals=Change(), memory=memory) == {"change": 2.0}
+    assert math.isnan(heldin.measure(model, nn.L1Loss(), BATCHES, signals=Change())["change"])
+
+
+def test_a_rule_waits_until_a_stateful_signal_has_a_value(tmp_path):
+    model = model_with()
+    stopper = EarlyStopping(model, nn.L1Loss(), signal=Change(), rule=Level(3.0), batches=3)
+    assert not stopper.step(BATCHES)
+    assert stopper.decision.history_length == 0
+    torch.save(stopper.state_dict(), tmp_path / "state.pt")
+    resumed = EarlyStopping(model, nn.L1Loss(), signal=Change(), rule=Level(3.0), batches=3)
+    resumed.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+    nn.init.constant_(model.weight, 1.5)
+    for one in (stopper, resumed):  # memory is part of the state
+        assert one.step(BATCHES).epoch == 1
+        assert [reading.values["change"] for reading in one.history] == [None, 2.0]
+
+
+def test_rules_of_other_signals_do_not_wait_for_a_signal_without_a_value():
     values = iter(range(1, 13))
-    rising = heldin.signal("rising", needs=BatchGradients("none"))(lambda gram: float(next(values)))
+    rising = heldin.signal("rising", needs=PLAIN)(lambda gram: float(next(values)))
     rule = heldin.any_of(rising=heldin.NthRise(2), prediction_variance=heldin.Patience(10))
-    stopper = EarlyStopping(slope(), nn.L1Loss(), signal=[rising, "prediction_variance"], rule=rule, batches=3)
-    for _ in range(12):
-        if stopper.step(BATCHES):
-            break
+    stopper = EarlyStopping(model_with(), nn.L1Loss(), signal=[rising, "prediction_variance"], rule=rule, batches=3)
+    while not stopper.step(BATCHES):
+        pass
     assert (stopper.decision.epoch, stopper.decision.before) == (2, 0)
 
 
-def test_a_late_signal_counts_epochs_from_the_start():
-    model = slope()
-    constant = heldin.signal("constant", needs=BatchGradients("none"))(lambda gram: 1.0)
+def test_a_rule_whose_signal_starts_late_counts_epochs_from_the_start():
+    model = model_with()
+    constant = heldin.signal("constant", needs=PLAIN)(lambda gram: 1.0)
     rule = heldin.any_of(constant=heldin.NthRise(3), change=Level(1.0))
     stopper = EarlyStopping(model, nn.L1Loss(), signal=[constant, Change()], rule=rule, batches=3)
-    assert not stopper.step(BATCHES)  # Change has nothing to compare with
-    assert not stopper.step(BATCHES) or stopper.decision.epoch == 1
-    nn.init.constant_(model.weight, 1.5)
-    assert stopper.step(BATCHES).epoch is not None
+    assert not stopper.step(BATCHES)
+    assert stopper.step(BATCHES).epoch == 1  # a change of 0 is below 1
     assert stopper.decision.signal == "change"
 
 
-def test_an_own_class_may_name_its_direction_by_a_word(tmp_path):
-    values = iter([5.0, 4.0, 3.0, 2.0, 3.0])
+def test_best_weights_of_a_custom_class_follow_its_direction():
+    values = iter([2.0, 3.0, 5.0, 4.0])
 
     @dataclass(frozen=True)
     class Mine(heldin.signals.Signal):
         name: ClassVar[str] = "mine"
-        direction: ClassVar[str] = "rises"
-        needs: ClassVar[BatchGradients] = BatchGradients("none")
+        direction: ClassVar[Direction] = Direction.FALLS
+        needs: ClassVar[BatchGradients] = PLAIN
 
         def read(self, gram):
             return next(values)
 
-    stopper = EarlyStopping(slope(), nn.L1Loss(), signal=Mine(), keep="lowest", batches=3)
-    for _ in range(5):
+    stopper = EarlyStopping(model_with(), nn.L1Loss(), signal=Mine(), keep="lowest", batches=3)
+    for _ in range(4):
         stopper.step(BATCHES)
-    assert stopper.restore() == 3
+    assert stopper.restore() == 2

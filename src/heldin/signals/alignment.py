@@ -1,4 +1,4 @@
-"""Alignment of batch gradients (Fort et al., 2019; Sankararaman et al., 2020): do different batches agree?"""
+"""Alignment of batch gradients (Fort et al., 2019; Sankararaman et al., 2020): angles between batch gradients."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from heldin.types import Direction
 
 @dataclass(frozen=True)
 class _Alignment(Signal[Gram]):
-    """A mean over pairs of batches; what differs is of what."""
+    """A mean over pairs of batches."""
 
     direction: ClassVar[Direction] = Direction.FALLS
     family: ClassVar[Family] = Family.ANGLES
@@ -43,14 +43,14 @@ class InnerProduct(_Alignment):
     """Mean inner product of the gradients of s batches.
 
     Formula (section 6 of the paper):
-        the mean of <g_i, g_j> over pairs i < j, gradients of plain losses, not re-scaled: an unbiased estimate of the
+        the mean of <g_i, g_j> over pairs i < j, for losses that are not re-scaled. It is an unbiased estimate of the
         squared norm of the full gradient.
     Shapes:
         gradients (s, d) -> one number.
     Cost:
         s forward and backward passes; memory s * d.
     Misleads when:
-        the loss itself falls: it shrinks with the gradients, so it falls on every training run that goes well.
+        the loss falls: it shrinks with the gradients, so it falls in every successful training run.
     Reference:
         Fort, Nowak, Jastrzebski, Narayanan, "Stiffness: A New Perspective on Generalization in Neural Networks", 2019.
 
@@ -76,14 +76,14 @@ class Sign(_Alignment):
     """Mean sign of the inner products of the gradients of s batches.
 
     Formula (section 6 of the paper):
-        the mean of sign(<g_i, g_j>) over pairs i < j, with sign(0) = 0; gradients of plain losses, not re-scaled.
+        the mean of sign(<g_i, g_j>) over pairs i < j, for losses that are not re-scaled; sign(0) = 0.
     Shapes:
         gradients (s, d) -> one number in -1 .. 1.
     Cost:
         s forward and backward passes; memory s * d.
     Misleads when:
-        batches are large: all pairs agree, and it stays at 1. Over 10 pairs it takes 11 values (21 with zeros), so it
-        stays where it is for many epochs and then jumps.
+        batches are large: all pairs agree, and it stays at 1. Over 10 pairs it has 11 possible values (21 with zeros),
+        so it is constant for many epochs and then jumps.
     Reference:
         Fort, Nowak, Jastrzebski, Narayanan, "Stiffness: A New Perspective on Generalization in Neural Networks", 2019.
 
@@ -109,14 +109,14 @@ class Cosine(_Alignment):
     """Mean cosine between the gradients of s batches.
 
     Formula (section 6 of the paper):
-        the mean of <g_i, g_j> / (||g_i|| ||g_j||) over pairs i < j, gradients of plain losses, not re-scaled; 0 for a
-        pair with a gradient that is zero.
+        the mean of <g_i, g_j> / (||g_i|| ||g_j||) over pairs i < j, for losses that are not re-scaled; 0 for a pair
+        with a zero gradient.
     Shapes:
         gradients (s, d) -> one number in -1 .. 1.
     Cost:
         s forward and backward passes; memory s * d.
     Misleads when:
-        batch sizes are compared: larger batches agree more, whatever the network has learnt.
+        readings at different batch sizes are compared: larger batches always agree more.
     Reference:
         Fort, Nowak, Jastrzebski, Narayanan, "Stiffness: A New Perspective on Generalization in Neural Networks", 2019.
 
@@ -137,7 +137,7 @@ class Cosine(_Alignment):
 
 
 def cosine(gram: Gram, i: int, j: int) -> float:
-    """The cosine of the angle between two gradients; 0 where one of them is zero."""
+    """The cosine of the angle between two gradients; 0 if one of them is zero."""
     norms = math.sqrt(gram.inner(i, i)) * math.sqrt(gram.inner(j, j))
     return gram.inner(i, j) / norms if norms != 0.0 else 0.0
 
@@ -148,17 +148,17 @@ class GradientConfusion(Signal[Gram]):
     """The worst disagreement between the gradients of two batches.
 
     Formula:
-        - min over pairs i < j of cos(g_i, g_j), or of <g_i, g_j>, gradients of plain losses, not re-scaled. Negative
-        where no two batches are in conflict.
+        - min over pairs i < j of cos(g_i, g_j), or of <g_i, g_j>, for losses that are not re-scaled. It is negative if
+        no two batches are in conflict.
     Shapes:
         gradients (s, d) -> one number, in -1 .. 1 for the cosine.
     Cost:
         s forward and backward passes; memory s * d.
     Misleads when:
-        s is small: an extreme over 10 pairs is noisy (its authors take 100 pairs of batches).
+        s is small: an extreme over 10 pairs is noisy (the authors use 100 pairs).
     Reference:
         Sankararaman, De, Xu, Huang, Goldstein, "The Impact of Neural Network Overparameterization on Gradient
-        Confusion and Stochastic Gradient Descent", ICML 2020. Its authors have no stopping rule.
+        Confusion and Stochastic Gradient Descent", ICML 2020. No stopping rule.
 
     Args:
         of: `"cosine"` or `"inner_product"`.

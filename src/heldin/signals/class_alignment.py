@@ -16,22 +16,22 @@ from heldin.types import Direction
 @register
 @dataclass(frozen=True)
 class ClassAlignment(Signal[tuple[ClassMoments, ...]]):
-    """Mean inner product of the gradients of two samples of one class, in units of their mean length.
+    """Mean inner product of the gradients of two samples of one class, relative to their squared mean norm.
 
     Formula:
-        Omega_c = mean over i != j of <g_i, g_j> / nu_c^2, over the gradients of the samples of class c, with nu_c their
-        mean norm (0 where that is 0); then the plain mean over classes of at least 2 samples. Not a mean of cosines:
-        long gradients weigh more (`stiffness` is that mean).
+        Omega_c = mean over i != j of <g_i, g_j> / nu_c^2, over the per-sample gradients of class c with mean norm nu_c
+        (0 if nu_c = 0); then the mean over classes of at least 2 samples. Long gradients have more weight than in the
+        mean cosine (`stiffness`).
     Shapes:
-        gradients of samples (n, d), pooled over s batches -> one number.
+        per-sample gradients (n, d), of all s batches together -> one number.
     Cost:
-        the lengths of the gradients of single samples (as for `evidence_based`), and two backward passes over each
-        class; memory a few d, whatever the number of classes. In evaluation mode.
+        the norms of per-sample gradients (as for `evidence_based`), and two backward passes per class, in evaluation
+        mode; memory a few d, for any number of classes.
     Misleads when:
-        classes are many and batches small: few pairs remain, and other classes each time. Targets should be classes.
+        there are many classes and small batches: few pairs remain, of different classes each time.
     Reference:
         Mehta, Cutkosky, Neyshabur, "Extreme Memorization via Scale of Initialization", ICLR 2021. No stopping rule.
-        They look at each weight tensor by itself; here it is the whole gradient.
+        The authors compute it for each weight tensor; here it is computed for the whole gradient.
 
     Example:
         >>> import torch
@@ -67,19 +67,18 @@ def _omega(found: ClassMoments) -> float:
 @register
 @dataclass(frozen=True)
 class Stiffness(Signal[tuple[ClassMoments, ...]]):
-    """Mean cosine of the gradients of two samples of one class: whether a step on one helps the other.
+    """Mean cosine of the gradients of two samples of one class.
 
     Formula:
-        the mean over i != j of <g_i, g_j> / (||g_i|| ||g_j||), over the gradients of the samples of a class; then the
-        plain mean over classes. Gradients that are 0 have no direction and are left out, and so are classes with fewer
-        than 2 others.
+        the mean over i != j of <g_i, g_j> / (||g_i|| ||g_j||), over the per-sample gradients of a class; then the mean
+        over classes. Zero gradients do not count, nor do classes with fewer than 2 non-zero gradients.
     Shapes:
-        gradients of samples (n, d), pooled over s batches -> one number.
+        per-sample gradients (n, d), of all s batches together -> one number.
     Cost:
-        that of `class_alignment`, and nothing beside it: both are read from the same sums. In evaluation mode.
+        that of `class_alignment`; both together cost the same as one.
     Misleads when:
-        classes are many and batches small: few pairs remain, and other classes each time; samples are learned so well
-        that their gradients are rounding errors, which point anywhere: they weigh as much as the others.
+        there are many classes and small batches: few pairs remain, of different classes each time; some gradients are
+        nothing but rounding errors: their random directions count as much as the others.
     Reference:
         Fort, Nowak, Jastrzebski, Narayanan, "Stiffness: A New Perspective on Generalization in Neural Networks", 2019.
         No stopping rule.

@@ -15,7 +15,7 @@ from heldin.types import Direction
 
 @dataclass(frozen=True)
 class _Coherence(Signal[tuple[Moments, ...]]):
-    """||sum of gradients||^2 against the sum of their ||.||^2; what differs is which way up."""
+    """A ratio of ||sum of gradients||^2 and the sum of ||gradient||^2."""
 
     family: ClassVar[Family] = Family.NOISE_TO_SIGNAL
 
@@ -27,18 +27,18 @@ class _Coherence(Signal[tuple[Moments, ...]]):
 @register
 @dataclass(frozen=True)
 class Coherence(_Coherence):
-    """How many samples of a batch each sample's gradient helps, itself included: from 0, over 1 (none other), to n.
+    """The number of samples of a batch that one sample's gradient helps, itself included: 1 if orthogonal, at most n.
 
     Formula:
-        m-coherence = ||sum of g_i||^2 / sum of ||g_i||^2, over the gradients of the samples of a batch; then the mean
-        over batches.
+        m-coherence = ||sum of g_i||^2 / sum of ||g_i||^2, over the per-sample gradients of a batch; then the mean over
+        batches.
     Shapes:
-        gradients of samples (n, d), s times -> one number.
+        per-sample gradients (n, d) of s batches -> one number.
     Cost:
-        that of `evidence_based`, and nothing beside it: both are read from the same sums. In evaluation mode.
+        that of `evidence_based`; both together cost the same as one.
     Misleads when:
-        labels are random: it first rises and then falls, so a fall alone is no memorising. It grows with the batch
-        size, so batches of one size are to be compared. It is one over `diversity`.
+        labels are random: it first rises and then falls, so a fall alone does not show memorisation. It grows with the
+        batch size: compare batches of one size. For one batch it equals 1 / `diversity`.
     Reference:
         Chatterjee, Zielinski, "Making Coherence Out of Nothing At All", 2020. No stopping rule.
 
@@ -63,17 +63,17 @@ class Coherence(_Coherence):
 @register
 @dataclass(frozen=True)
 class Diversity(_Coherence):
-    """How far the gradients of samples cancel each other: 1/n where all are the same, 1 where all are orthogonal.
+    """How much per-sample gradients cancel each other: 1/n if all are equal, 1 if all are orthogonal.
 
     Formula:
-        sum of ||g_i||^2 / ||sum of g_i||^2, over the gradients of the samples of a batch; then the mean over batches.
+        sum of ||g_i||^2 / ||sum of g_i||^2, over the per-sample gradients of a batch; then the mean over batches.
     Shapes:
-        gradients of samples (n, d), s times -> one number.
+        per-sample gradients (n, d) of s batches -> one number.
     Cost:
-        that of `evidence_based`, and nothing beside it: both are read from the same sums. In evaluation mode.
+        that of `evidence_based`; both together cost the same as one.
     Misleads when:
-        training nears any minimum, overfitted or not: there the gradients of samples cancel, and it grows without
-        bound. Batches of different size do not compare. It is one over `coherence`.
+        training approaches any minimum, overfitted or not: per-sample gradients cancel there, and it grows without
+        bound. Batches of different size cannot be compared. For one batch it equals 1 / `coherence`.
     Reference:
         Yin, Pananjady, Lam, Papailiopoulos, Ramchandran, Bartlett, "Gradient Diversity: a Key Ingredient for Scalable
         Distributed Learning", AISTATS 2018. No stopping rule.

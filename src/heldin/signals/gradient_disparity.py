@@ -1,4 +1,4 @@
-"""Gradient disparity (Forouzesh and Thiran, 2021): how far the gradients of different batches lie apart."""
+"""Gradient disparity (Forouzesh and Thiran, 2021): the distance between gradients of batches."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from heldin.types import Direction
 
 @dataclass(frozen=True)
 class _Disparity(Signal[Gram]):
-    """A mean distance between gradients; what differs is between which."""
+    """A mean distance between gradients."""
 
     direction: ClassVar[Direction] = Direction.RISES
     family: ClassVar[Family] = Family.NOISE
@@ -48,21 +48,20 @@ class GradientDisparity(_Disparity):
     Cost:
         s forward and backward passes (s = 5); memory s * d.
     Misleads when:
-        batches are very large (its level drops); gradients vanish; Adam or a falling learning rate moves it for
-        reasons of their own; the test error has a second descent; a single run is noisy (use `Smoothed` or
-        `probes="fixed"`).
+        batches are very large (its level drops); gradients vanish; Adam or a falling learning rate changes it; the test
+        error has a second descent; a single run is noisy (use `Smoothed` or `probes="fixed"`).
     Reference:
         Forouzesh, Thiran, "Disparity Between Batches as a Signal for Early Stopping", ECML PKDD 2021.
 
     Args:
-        rescale: how the losses of a batch are re-scaled before they are differentiated.
+        rescale: how the losses of a batch are re-scaled before differentiation.
             `"std"`: divided by their standard deviation, which is differentiated too (the paper's code).
-            `"std_detached"`: divided by it as by a constant.
-            `"minmax"`: mapped to 0..1. `"none"`: not at all.
-            `"grad_std"`: the gradient is divided by the standard deviation of its own components.
-            `"pooled_std"`: divided by the standard deviation of single losses pooled over many batches: the form for
-            batches of one sample (the paper's MRNet experiments: 40 losses, s = 20).
-        normalize: divide by sqrt(d), to compare networks of different size. No effect on stopping.
+            `"std_detached"`: divided by their standard deviation as a constant.
+            `"minmax"`: mapped to 0..1. `"none"`: not re-scaled.
+            `"grad_std"`: the gradient is divided by the standard deviation of its components.
+            `"pooled_std"`: divided by the standard deviation of the losses of many batches, for batches of one sample
+            (the paper's MRNet experiments: 40 losses, s = 20).
+        normalize: divide by sqrt(d), to compare networks of different size. It does not affect stopping.
 
     Example:
         >>> import torch
@@ -102,8 +101,8 @@ class TrainValDisparity(_Disparity):
     Cost:
         s + v forward and backward passes; memory (s + v) * d.
     Misleads when:
-        gradient disparity does; and it needs validation data, which gradient disparity spares. It is here to compare
-        the two (the paper finds a correlation of 0.957).
+        gradient disparity does. It also needs validation data, and exists for comparison (the paper finds a correlation
+        of 0.957 with gradient disparity).
     Reference:
         Forouzesh, Thiran, "Disparity Between Batches as a Signal for Early Stopping", ECML PKDD 2021.
 

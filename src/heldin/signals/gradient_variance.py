@@ -25,16 +25,16 @@ class GradientVariance(Signal[Gram]):
     Shapes:
         gradients (s, d) -> one number.
     Cost:
-        s forward and backward passes; memory s * d. Free where gradient disparity is measured: same Gram matrix.
+        s forward and backward passes; memory s * d. No further cost beside gradient disparity (same Gram matrix).
     Misleads when:
         gradient disparity does. In high dimension disparity is nearly sqrt(2 Var), so both rise and fall together and
-        stop at the same epoch: it is no second opinion.
+        stop at the same epoch: it is not independent evidence.
     Reference:
         Negrea, Haghifam, Dziugaite, Khisti, Roy, "Information-Theoretic Generalization Bounds for SGLD via
         Data-Dependent Estimates", NeurIPS 2019; as a stopping signal: Forouzesh, Thiran 2021.
 
     Args:
-        rescale: as for `GradientDisparity`; the paper's results need the same one for both.
+        rescale: as for `GradientDisparity`; the paper uses the same for both.
 
     Example:
         >>> import torch
@@ -77,20 +77,20 @@ class NoiseScale(Signal[Gram]):
 
     Formula:
         m Var / |G|^2, where Var is the variance of the gradients of s batches of m samples, summed over coordinates,
-        and |G|^2 the mean of <g_i, g_j> over pairs: unbiased estimates both, of plain losses, not re-scaled.
+        and |G|^2 the mean of <g_i, g_j> over pairs: both unbiased estimates, for losses that are not re-scaled.
     Shapes:
         gradients (s, d) -> one number.
     Cost:
         s forward and backward passes; memory s * d.
     Misleads when:
-        it is taken for overfitting: it rises through all of training, since the gradient shrinks and its noise does
-        not. With little signal the estimate of |G|^2 is not positive and the reading infinite; five of these
-        in a row end a training with reason NOT_FINITE, so to stop by it take `unbiased=False`.
+        its rise is taken for overfitting: it rises throughout training, since the gradient shrinks and its noise does
+        not. If the estimate of |G|^2 is not positive, the value is infinite; five of these in a row stop training with
+        reason NOT_FINITE. For early stopping use `unbiased=False`.
     Reference:
         McCandlish, Kaplan, Amodei et al., "An Empirical Model of Large-Batch Training", 2018. No stopping rule.
 
     Args:
-        unbiased: False divides by the squared norm of the mean gradient, which is never negative but too large.
+        unbiased: False divides by the squared norm of the mean gradient, which is never negative but biased upwards.
 
     Example:
         >>> import torch

@@ -1,4 +1,4 @@
-"""Gradient-weight alignment (Hölzl, Rueckert, Kaissis, 2025): do samples pull the weights where they already point?"""
+"""Gradient-weight alignment (Hölzl, Rueckert, Kaissis, 2025): do gradients enlarge the weights of the head?"""
 
 from __future__ import annotations
 
@@ -22,28 +22,27 @@ SMALLEST_DENOMINATOR = 0.05
 @register
 @dataclass(frozen=True)
 class GradientWeightAlignment(Signal[Tensor]):
-    """Mean cosine between samples' negative gradients and the weights of the head, over how heavy its tails are.
+    """Mean cosine between samples' negative gradients and the weights of the head, divided by a measure of its tails.
 
     Formula:
         GWA = mean(gamma) / (excess kurtosis(gamma) + beta), where
         gamma_i = -<delta_i z_i^T, W> / (||delta_i|| ||z_i|| ||W||) with z_i the input of the last linear layer, W its
         weights and delta_i = softmax(logits_i) - onehot(y_i).
-        The kurtosis is the biased one. Where the denominator is below 0.05 (scores of two kinds only have an excess
-        kurtosis of -2), or all gamma are equal, the value is mean(gamma), with a warning.
+        The kurtosis is the biased estimate. If the denominator is below 0.05, or all gamma are equal, the value is
+        mean(gamma), with a warning.
     Shapes:
         gamma (n,) -> one number.
     Cost:
-        s forward passes, no backward pass; in the mode of the probe, which is that of training by default.
+        s forward passes, no backward pass, in training mode by default; memory n numbers.
     Misleads when:
-        the excess kurtosis comes near -beta (the value explodes); the head is not linear or the loss not cross entropy;
-        a pre-trained network is fine-tuned (it falls first: wait for the minimum); weight decay alone moves the
-        weights.
+        the excess kurtosis is near -beta (the value diverges); the loss is not cross entropy; a pre-trained network is
+        fine-tuned (it falls first: wait for the minimum); weight decay dominates the change of the weights.
     Reference:
         Hölzl, Rueckert, Kaissis, "Gradient-Weight Alignment as a Train-Time Proxy for Generalization in Classification
         Tasks", NeurIPS 2025.
 
     Args:
-        head: the name of the linear layer; None takes the one whose output is the model's.
+        head: the name of the last linear layer; None takes the one whose output is the model's.
         beta: added to the excess kurtosis.
 
     Example:
@@ -83,7 +82,7 @@ class GradientWeightAlignment(Signal[Tensor]):
 
 
 def _excess_kurtosis(values: Tensor) -> float | None:
-    """The biased excess kurtosis; None where the values do not differ by more than rounding."""
+    """The biased excess kurtosis; None if the values differ only by rounding."""
     deviations = values - values.mean()
     peak = deviations.abs().max()
     if peak <= 8 * torch.finfo(values.dtype).eps * values.abs().max():

@@ -1,4 +1,4 @@
-"""Label Wave (Yuan, Feng, Liu, 2024): how many predictions changed since the last reading."""
+"""Label Wave (Yuan, Feng, Liu, 2024): how many predictions change from one reading to the next."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from heldin.types import Direction
 @register
 @dataclass(frozen=True)
 class LabelWave(StatefulSignal[Tensor]):
-    """Number of training samples whose predicted class is not the one of the reading before.
+    """Number of training samples whose predicted class changed since the previous reading.
 
     Formula:
         PC_t = #{i : argmax f_t(x_i) != argmax f_{t-1}(x_i)}.
-        The rule looks at its mean over 3 readings and stops at the first minimum. Labels are not used at all.
+        The rule stops at the first minimum of its mean over 3 readings. Labels are not used.
     Shapes:
-        outputs (n, C, ...), the classes in dimension 1, or one number a sample, whose sign is the class -> one number.
+        outputs (n, C, ...) with classes in dimension 1, or one number per sample (its sign is the class) -> one number.
     Cost:
-        one forward pass over the training set, which should have a length; memory n predictions.
+        one forward pass over the training set, which must have a length; memory n predictions.
     Misleads when:
-        labels are clean, or nearly so (there is no wave to find); regularisation is strong; the learning rate falls
+        labels are clean, or nearly so (there is no minimum to find); regularisation is strong; the learning rate falls
         (smaller steps change fewer predictions); readings are not evenly spaced.
     Reference:
         Yuan, Feng, Liu, "Early Stopping Against Label Noise Without Validation Data", ICLR 2024.

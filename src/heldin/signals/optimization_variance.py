@@ -1,4 +1,4 @@
-"""Optimization variance (Zhang et al., 2021): how far apart single steps on different batches take the outputs."""
+"""Optimization variance (Zhang et al., 2021): the spread of outputs after single steps."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from heldin.types import Direction
 @register
 @dataclass(frozen=True)
 class OptimizationVariance(Signal[Tensor]):
-    """Variance of the model's outputs over one step on each of s batches, relative to their mean square.
+    """Variance of the model's outputs after one step on each of s batches, relative to their mean square.
 
     Formula:
         OV(x) = mean over b of ||f_b(x) - f(x)||^2 / mean over b of ||f_b(x)||^2, where f_b(x) are the logits of x after
         one step of the optimizer on batch b, from the present weights, and f(x) is their mean over b.
-        OV is the mean of OV(x) over the inputs x; an x whose logits are all zero is left out.
+        OV is the mean of OV(x) over the inputs x; inputs whose logits are all zero do not count.
     Shapes:
         outputs (s, n, ...) -> one number in 0..1.
     Cost:
         s forward and backward passes and optimizer steps, s forward passes over n inputs; memory one copy of the
         parameters and of the optimizer's state.
     Misleads when:
-        the learning rate falls (steps shrink, and it with them: squared); batches are large; the test error has a
-        second descent, which it follows. The authors' curves under label noise took their steps on clean labels; here
-        they are taken on the labels of training.
+        the learning rate falls (it is proportional to the squared step); batches are large; the test error has a second
+        descent, which it follows. With label noise the authors take their steps on clean labels, which are not
+        available here.
     Reference:
         Zhang, Wu, Xiong, Dai, "Optimization Variance: Exploring Generalization Properties of DNNs", 2021.
 
     Args:
-        num_inputs: how many inputs to look at, at most: the first ones of the batches.
+        num_inputs: the maximal number of inputs, from the start of the batches.
 
     Example:
         >>> import torch

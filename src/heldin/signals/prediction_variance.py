@@ -1,4 +1,4 @@
-"""Prediction variance (Wang et al., 2021): how much the outputs move over a window of readings."""
+"""Prediction variance (Wang et al., 2021): how much outputs change over a window of readings."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from heldin.types import Direction
 @register
 @dataclass(frozen=True)
 class PredictionVariance(StatefulSignal[Tensor]):
-    """Mean squared distance of a sample's outputs to their mean over the last readings. It serves regression too.
+    """Mean squared distance of a sample's outputs from their mean over the last readings. Also for regression.
 
     Formula:
         VAR_t = mean over samples i of 1/W * sum over the last W readings w of ||f_w(x_i) - f(x_i)||^2, where f(x_i) is
-        the mean of these W outputs. There is none until W readings are in.
+        the mean of these W outputs. It has no value before W readings.
     Shapes:
         W outputs (n, ...) -> one number.
     Cost:
         one forward pass over num_samples samples; memory W * n outputs.
     Misleads when:
-        the learning rate falls (outputs move less, overfitting or not); outputs grow in scale (logits do, all through
-        training); the window is short against the noise of single epochs.
+        the learning rate falls (outputs change less, overfitting or not); outputs grow in scale, as logits do; the
+        window is too short to average out the noise of single epochs.
     Reference:
-        Wang, Li, Zhuang, Chen, Liang, Sun, "Early Stopping for Deep Image Prior", 2021. There W is 100 iterations, of
-        one image; here a reading is an epoch's.
+        Wang, Li, Zhuang, Chen, Liang, Sun, "Early Stopping for Deep Image Prior", 2021. There W is 100
+        iterations on one image; here it counts readings.
 
     Args:
-        window: how many readings, W.
-        num_samples: how many samples to look at, at most: the first ones.
+        window: the number of readings, W.
+        num_samples: the maximal number of samples, from the start.
 
     Example:
         >>> import torch

@@ -1,7 +1,6 @@
-"""The slow, obvious formulas. Never optimised: the oracle of the tests.
+"""Slow, literal implementations of all signals, for tests.
 
-Every function takes plain gradients, G of shape (s, d), or does its own plain backward passes, one line of the paper
-at a time, in NumPy's double precision wherever there is no autograd.
+Functions take gradients G of shape (s, d), or run plain backward passes; sums are in double precision.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ def gradient_disparity(G: Tensor) -> float:
 
 
 def train_val_disparity(G: Tensor, H: Tensor) -> float:
-    """Mean distance over the pairs of one row of each."""
+    """Mean distance over all pairs of a row of G and a row of H."""
     return mean([distance(a, b) for a, b in product(G, H)])
 
 
@@ -31,7 +30,7 @@ def batch_gradients(
     rescale: str,
     pool: Iterable[tuple[Tensor, Tensor]] | None = None,
 ) -> Tensor:
-    """G (s, d): a backward pass a batch, `.grad` read parameter by parameter. Leaves traces; for tests only."""
+    """G (s, d): one backward pass per batch. It changes `.grad`."""
     batches = list(batches)
     rows = []
     for x, y in batches:
@@ -49,7 +48,7 @@ def batch_gradients(
 
 
 def scaled_loss(losses: Tensor, rescale: str) -> Tensor:
-    """The scalar that is differentiated; the gradient-wise and pooled forms divide afterwards."""
+    """The scalar that is differentiated; `grad_std` and `pooled_std` divide afterwards."""
     scaled: dict[str, Callable[[], Any]] = {
         "std": lambda: losses / losses.std(),
         "std_detached": lambda: losses / losses.std().detach(),
@@ -93,23 +92,23 @@ def cosine(G: Tensor) -> float:
 
 
 def gradient_confusion(G: Tensor, of: str) -> float:
-    """The least agreement over the unordered pairs of rows, with its sign turned."""
+    """Minus the smallest agreement over the unordered pairs of rows."""
     return -min((cosine if of == "cosine" else inner_product)(torch.stack(pair)) for pair in combinations(G, 2))
 
 
 def noise_scale(G: Tensor, unbiased: bool) -> float:
-    """Variance over squared norm, of gradients of single samples."""
+    """Variance divided by squared norm, for per-sample gradients."""
     return gradient_variance(G) / (inner_product(G) if unbiased else float((G.double().mean(0) ** 2).sum()))
 
 
 def evidence_based(G: Tensor) -> float:
-    """One minus the mean of n mean^2 / variance (ddof 1), over the columns that are not all equal."""
+    """One minus the mean of n mean^2 / variance (ddof 1), over columns that are not constant."""
     live = G.double()[:, (G[0] != G).any(0)]
     return 1.0 - float((len(live) * live.mean(0) ** 2 / live.var(0)).mean())
 
 
 def gsnr(G: Tensor, ratio_of_sums: bool = False) -> float:
-    """Mean of mean^2 / variance (ddof 0), over the columns that are not all equal; or sum over sum, over all."""
+    """Mean of mean^2 / variance (ddof 0), over columns that are not constant; or the ratio of sums over all columns."""
     live = G.double() if ratio_of_sums else G.double()[:, (G[0] != G).any(0)]
     above, below = live.mean(0) ** 2, live.var(0, correction=0)
     return float(above.sum() / below.sum() if ratio_of_sums else (above / below).mean())
@@ -134,7 +133,7 @@ def stiffness(G: Tensor, labels: Tensor) -> float:
 
 
 def sample_gradients(model: nn.Module, sample_loss: Callable[[Any, Any], Tensor], batch: Any) -> Tensor:
-    """G (n, d) of an (inputs, targets) batch: a backward pass a sample, in evaluation mode. Leaves traces."""
+    """G (n, d) of an (inputs, targets) batch: one backward pass per sample, in evaluation mode. It changes `.grad`."""
     x, y = batch
     model.eval()
     return torch.cat(
@@ -143,7 +142,7 @@ def sample_gradients(model: nn.Module, sample_loss: Callable[[Any, Any], Tensor]
 
 
 def optimization_variance(outputs: Tensor) -> float:
-    """Outputs (s, n, ...), after a step on each of s batches: input by input, batch by batch."""
+    """From outputs (s, n, ...) after a step on each of s batches."""
     ratios = []
     for x in range(outputs.shape[1]):
         after = [outputs[b, x].double().flatten() for b in range(len(outputs))]
@@ -154,19 +153,19 @@ def optimization_variance(outputs: Tensor) -> float:
 
 
 def label_wave(before: Tensor, now: Tensor) -> int:
-    """Outputs (n, C) of two readings: how many samples have another class."""
+    """The number of samples whose class differs between two outputs (n, C)."""
     return sum(int(a.argmax()) != int(b.argmax()) for a, b in zip(before, now, strict=True))
 
 
 def alignment(z: Tensor, weight: Tensor, delta: Tensor) -> float:
-    """The cosine of a sample's negative gradient in a linear layer with its weights, as matrices."""
+    """The cosine between the negative gradient of one sample in a linear layer and its weights."""
     gradient = torch.outer(delta, z)
     product = float(gradient.norm() * weight.norm())
     return -float((gradient * weight).sum()) / product if product > 0 else 0.0
 
 
 def gradient_weight_alignment(gamma: Sequence[float], beta: float = 1.2) -> float:
-    """The mean over the biased excess kurtosis plus beta."""
+    """The mean divided by the biased excess kurtosis plus beta."""
     centre = mean(list(gamma))
     second = mean([(value - centre) ** 2 for value in gamma])
     fourth = mean([(value - centre) ** 4 for value in gamma])
@@ -174,12 +173,12 @@ def gradient_weight_alignment(gamma: Sequence[float], beta: float = 1.2) -> floa
 
 
 def susceptibility(losses: Sequence[tuple[float, float]]) -> float:
-    """The mean drop."""
+    """The mean drop of the loss."""
     return mean([before - after for before, after in losses])
 
 
 def prediction_variance(window: Sequence[Tensor]) -> float:
-    """Outputs (n, ...) of the readings in the window: sample by sample."""
+    """From the outputs (n, ...) of the readings in the window."""
     values = []
     for sample in zip(*window, strict=True):
         centre = sum(f.double() for f in sample) / len(sample)

@@ -1,4 +1,4 @@
-"""Signals: each names its need and computes one number from it."""
+"""Signals: a signal has a need, and computes one number from its payload."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ class Signal(ABC, Generic[Payload]):
 
     Attributes:
         name: its name in results.
-        direction: where it goes when the network begins to memorise.
+        direction: whether it rises or falls when the network begins to memorise.
         family: what it measures.
         rule: the stopping rule of its authors; if they have none, the paper's 5th rise (or fall).
-        reference: where it comes from.
+        reference: the publication.
     """
 
     name: ClassVar[str]
@@ -77,7 +77,7 @@ class StatefulSignal(Signal[Payload]):
 
     @abstractmethod
     def step(self, memory: Memory, payload: Payload) -> tuple[Memory, float | None]:
-        """Return the memory after this reading, and the number; None while there is nothing to compare with.
+        """Return the memory after this reading, and the number; None if there is nothing to compare with yet.
 
         `memory` is what the previous reading returned, {} at the first one.
         """
@@ -98,7 +98,7 @@ def signal(
 
     Args:
         name: the name of the signal in results.
-        direction: where it goes when the network begins to memorise, `"rises"` or `"falls"`.
+        direction: whether it rises or falls when the network begins to memorise: `"rises"` or `"falls"`.
         needs: what the function receives; by default the Gram matrix of the batch gradients, re-scaled as in the
             paper. `heldin.needs` lists all needs.
         rule: when to stop; by default at the 5th rise (or fall).

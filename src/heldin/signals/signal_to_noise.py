@@ -1,4 +1,4 @@
-"""Signal to noise of per-sample gradients, per coordinate (Mahsereci et al., 2017; Liu et al., 2020)."""
+"""Signal to noise (Mahsereci et al., 2017; Liu et al., 2020): mean and variance of per-sample gradients."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from heldin.types import Direction
 @register
 @dataclass(frozen=True)
 class EvidenceBased(Signal[tuple[Moments, ...]]):
-    r"""One minus the mean squared t statistic of the coordinates of the gradient; above 0 there is only noise left.
+    r"""One minus the mean squared t statistic of the coordinates of the gradient; above 0 the gradient is only noise.
 
     Formula:
-        EB = 1 - n / d * sum over coordinates k of mean_k^2 / var_k, over the gradients of the n samples of a batch, the
-        variance with ddof 1; then the mean over batches. Coordinates in which all gradients are equal have no t: dead
-        units, biases under an absolute loss. They do not count; no epsilon is added to a variance.
+        EB = 1 - n / d * sum over coordinates k of mean_k^2 / var_k, over the per-sample gradients of a batch (variance
+        with ddof 1); then the mean over batches. Coordinates in which all gradients are equal (dead units, biases under
+        an absolute loss) do not count. No epsilon is added to a variance.
     Shapes:
-        gradients of samples (n, d), s times -> one number.
+        per-sample gradients (n, d) of s batches -> one number.
     Cost:
-        per batch about 2 to 4 training steps for fully connected networks, whose gradients of single samples have a
-        closed form; for others a backward pass a sample, vectorised. Memory: a few d, or 64 MB. In evaluation mode.
+        per batch the time of 2 to 4 training steps for linear layers (closed form), one vectorised backward pass per
+        sample for others, in evaluation mode; memory a few d, or 64 MB.
     Misleads when:
-        batches are small: with no signal at all the mean of t^2 is (n - 1) / (n - 3), so EB is below 0 on pure noise
-        (by 0.016 at n = 128, by 1 at n = 5; see `bias_correct`); a few coordinates vary hardly at all and outweigh all
-        others. It says the same as `gsnr`: EB = 1 - (n - 1) GSNR, batch by batch.
+        batches are small: on pure noise the mean of t^2 is (n - 1) / (n - 3), so EB is below 0 (by 0.016 at n = 128,
+        by 1 at n = 5; see `bias_correct`); a few coordinates with little variance outweigh all others. It is not
+        independent of `gsnr`: for one batch EB = 1 - (n - 1) GSNR.
     Reference:
-        Mahsereci, Balles, Lassner, Hennig, "Early Stopping without a Validation Set", 2017. They stop at EB > 0.
+        Mahsereci, Balles, Lassner, Hennig, "Early Stopping without a Validation Set", 2017. The authors stop at EB > 0.
 
     Args:
-        bias_correct: multiply the mean of t^2 by (n - 3) / (n - 1), which makes EB 0 on average on pure Gaussian
-            noise. Needs batches of more than 3 samples.
+        bias_correct: multiply the mean of t^2 by (n - 3) / (n - 1), so that EB is 0 on average on Gaussian noise.
+            Requires batches of more than 3 samples.
 
     Example:
         >>> import torch
@@ -77,7 +77,7 @@ class EvidenceBased(Signal[tuple[Moments, ...]]):
 
 
 def mean_t_sq(batch: Moments) -> float:
-    """The mean of t^2 over the coordinates that vary; where none does, infinite, or NaN without any gradient."""
+    """The mean of t^2 over the coordinates that vary; infinite if none does, NaN if all gradients are zero."""
     if batch.num_live:
         return batch.t_sq_sum / batch.num_live
     return math.inf if batch.mean_sq > 0.0 else math.nan
@@ -86,25 +86,25 @@ def mean_t_sq(batch: Moments) -> float:
 @register
 @dataclass(frozen=True)
 class GradientSNR(Signal[tuple[Moments, ...]]):
-    r"""Mean over the coordinates of the gradient of its squared mean over its variance, among samples.
+    r"""Mean ratio of squared mean to variance of per-sample gradients, over coordinates.
 
     Formula:
-        GSNR = 1 / d * sum over coordinates k of mean_k^2 / var_k, over the gradients of the n samples of a batch, the
-        variance with ddof 0; then the mean over batches. Coordinates in which all gradients are equal do not count.
+        GSNR = 1 / d * sum over coordinates k of mean_k^2 / var_k, over the per-sample gradients of a batch (variance
+        with ddof 0); then the mean over batches. Coordinates in which all gradients are equal do not count.
     Shapes:
-        gradients of samples (n, d), s times -> one number.
+        per-sample gradients (n, d) of s batches -> one number.
     Cost:
-        that of `evidence_based`, and nothing beside it: both are read from the same sums. In evaluation mode.
+        that of `evidence_based`; both together cost the same as one.
     Misleads when:
-        a few coordinates vary hardly at all: they outweigh all others (see `ratio_of_sums`). It says the
-        same as `evidence_based`: EB = 1 - (n - 1) GSNR, batch by batch.
+        a few coordinates with little variance outweigh all others (see `ratio_of_sums`). It is not independent of
+        `evidence_based`: for one batch EB = 1 - (n - 1) GSNR.
     Reference:
         Liu, Jiang, Bai, Chen, Wang, "Understanding Why Neural Networks Generalize Well Through GSNR of Parameters",
         ICLR 2020. No stopping rule.
 
     Args:
-        ratio_of_sums: the sum of mean_k^2 over the sum of var_k instead of the mean of the ratios: one over the noise
-            scale, in which every coordinate weighs as much as it moves.
+        ratio_of_sums: divide the sum of mean_k^2 by the sum of var_k, instead of the mean of ratios: the inverse of
+            the noise scale.
 
     Example:
         >>> import torch

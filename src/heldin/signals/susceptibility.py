@@ -1,4 +1,4 @@
-"""Susceptibility to noisy labels (Forouzesh, Sedghi, Thiran, 2023): how fast random labels are learnt."""
+"""Susceptibility to noisy labels (Forouzesh, Sedghi, Thiran, 2023): how fast random labels are learned."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ class Susceptibility(StatefulSignal[tuple[float, float]]):
 
     Formula:
         zeta(t) = 1/t * sum over tau <= t of (loss before - loss after), on a batch of training inputs with uniformly
-        random labels, one step of the optimizer on it in between.
+        random labels, before and after one step of the optimizer on it.
     Shapes:
         a pair of losses -> one number.
     Cost:
         3 forward passes, 1 backward pass and 1 step; memory one copy of the parameters and of the optimizer's state.
     Misleads when:
-        the learning rate falls (a smaller step learns less); momentum is large (the step goes on where training went);
-        training has been long (a mean over all readings turns slowly). Its authors select models by it, low and with a
-        high training accuracy; they give no stopping rule.
+        the learning rate falls (a smaller step learns less); momentum is large (the step continues that of training);
+        training is long (a mean over all readings changes slowly).
     Reference:
-        Forouzesh, Sedghi, Thiran, "Leveraging Unlabeled Data to Track Memorization", ICLR 2023.
+        Forouzesh, Sedghi, Thiran, "Leveraging Unlabeled Data to Track Memorization", ICLR 2023. No
+        stopping rule: the authors select models with low susceptibility and high training accuracy.
 
     Example:
         >>> from heldin.signals.susceptibility import Susceptibility

@@ -1,0 +1,134 @@
+"""Plain DDP training loops, run by the processes that test_distributed.py starts.
+
+Every scenario returns what its rank saw, as plain values, in a JSON file.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from itertools import islice
+from pathlib import Path
+
+import torch
+import torch.fx.experimental.symbolic_shapes  # DDP imports it: once here, not in every process
+from torch import distributed, nn
+from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+from heldin import EarlyStopping
+
+EPOCHS = 15
+
+
+def run(rank: int, num_ranks: int, folder: str, scenarios: list[str]) -> None:
+    """Run the scenarios one after the other in this process of the group."""
+    torch.set_num_threads(1)
+    store = f"file://{Path(folder).as_posix()}/store"
+    distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=num_ranks)
+    found = {name: SCENARIOS[name](Path(folder) / f"{name}{rank}.pt") for name in scenarios}
+    (Path(folder) / f"{rank}.json").write_text(json.dumps(found))
+    distributed.barrier()
+    distributed.destroy_process_group()
+
+
+class Training:
+    """A network under DDP, on this rank's part of data with random labels."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        data = TensorDataset(torch.randn(160, 6), torch.randint(3, (160,)))
+        self.loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data))
+        network = nn.Sequential(nn.Linear(6, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 3))
+        self.model = DistributedDataParallel(network)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.5)
+
+    def epoch(self) -> None:
+        for x, y in islice(self.loader, 1):  # one step: exchanges between processes are slow on a busy machine
+            self.optimizer.zero_grad()
+            cross_entropy(self.model(x), y).backward()
+            self.optimizer.step()
+
+
+def stopper(training: Training, **options: object) -> EarlyStopping:
+    return EarlyStopping(training.model, nn.CrossEntropyLoss(), patience=2, **options)
+
+
+def stop_together(path: Path) -> dict[str, object]:
+    """The loop of the README: every rank breaks when `step` says so."""
+    training = Training()
+    stopping = stopper(training)
+    for _ in range(EPOCHS):
+        training.epoch()
+        if stopping.step(training.loader):
+            break
+    return summary(stopping, training)
+
+
+def decide_alone(path: Path) -> dict[str, object]:
+    """Each rank decides by itself; none breaks, since the others would wait for its gradients."""
+    training = Training()
+    stopping = stopper(training, together=False)
+    for _ in range(EPOCHS):
+        training.epoch()
+        stopping.step(training.loader)
+    return summary(stopping, training)
+
+
+def measuring_fails(path: Path) -> dict[str, object]:
+    """Rank 1 has too little data to measure on, at the second step."""
+    training = Training()
+    stopping = stopper(training)
+    stopping.step(training.loader)
+    return failure(stopping, [] if distributed.get_rank() == 1 else training.loader)
+
+
+def writing_fails(path: Path) -> dict[str, object]:
+    """Rank 1 cannot write its weights: their path is that of a folder."""
+    training = Training()
+    stopping = stopper(training, keep="lowest", keep_in=path)
+    if distributed.get_rank() == 1:
+        path.mkdir()
+    return failure(stopping, training.loader)
+
+
+def one_rank_resumed(path: Path) -> dict[str, object]:
+    """Rank 1 continues from a checkpoint, the others start again."""
+    training = Training()
+    stopping = stopper(training)
+    stopping.step(training.loader)
+    resumed = stopper(training)
+    if distributed.get_rank() == 1:
+        resumed.load_state_dict(stopping.state_dict())
+    return failure(resumed, training.loader)
+
+
+def failure(stopping: EarlyStopping, loader: object) -> dict[str, object]:
+    before, start = len(stopping.history), time.monotonic()
+    try:
+        stopping.step(loader)
+    except Exception as error:
+        found = {"error": type(error).__name__, "bases": [kind.__name__ for kind in type(error).__mro__]}
+        return {
+            **found,
+            "message": str(error),
+            "seconds": time.monotonic() - start,
+            "recorded": len(stopping.history) - before,
+        }
+    return {"error": None}
+
+
+def summary(stopping: EarlyStopping, training: Training) -> dict[str, object]:
+    return {
+        "decision": stopping.decision.as_dict(),
+        "values": [reading.values["gradient_disparity"] for reading in stopping.history],
+        "num_batches": stopping.history[-1].num_batches,
+        "weights": sum(float(parameter.detach().double().sum()) for parameter in training.model.parameters()),
+    }
+
+
+SCENARIOS = {
+    function.__name__: function
+    for function in (stop_together, decide_alone, measuring_fails, writing_fails, one_rank_resumed)
+}

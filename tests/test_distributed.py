@@ -1,0 +1,152 @@
+"""Plain DDP loops on 2 and 4 processes: one decision for all ranks, and an error on one rank raises on all."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import distributed, multiprocessing, nn
+
+from heldin import EarlyStopping
+from heldin.distributed import gather, mean_reading, num_ranks, rank
+from heldin.errors import HeldinError, NotFiniteError
+from heldin.types import Reading
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Runs scenarios of distributed_loops.py on several processes and returns what each rank saw."""
+    folder = str(Path(__file__).parent)
+    monkeypatch.syspath_prepend(folder)  # new processes start with this path
+    monkeypatch.setenv("PYTHONPATH", folder, prepend=os.pathsep)
+    loops = importlib.import_module("distributed_loops")
+    method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+    multiprocessing.set_forkserver_preload(["distributed_loops"])  # torch is imported once, not once per process
+
+    def run_on(processes, *scenarios):
+        arguments = processes, str(tmp_path), list(scenarios)
+        multiprocessing.start_processes(loops.run, arguments, nprocs=processes, start_method=method)
+        found = [json.loads((tmp_path / f"{number}.json").read_text()) for number in range(processes)]
+        return {name: [one[name] for one in found] for name in scenarios}
+
+    return run_on
+
+
+@pytest.mark.parametrize("processes", [2, 4])
+def test_all_ranks_stop_at_the_same_epoch_with_the_same_values(run, processes):
+    found = run(processes, "stop_together", "decide_alone")
+    together, alone = found["stop_together"], found["decide_alone"]
+    assert all(one == together[0] for one in together)
+    assert together[0]["decision"]["reason"] == "nth_rise"
+    assert together[0]["num_batches"] == 5 * processes
+    assert len({one["decision"]["epoch"] for one in alone}) > 1
+    assert all(one["decision"]["stop"] for one in alone)
+    assert len({one["weights"] for one in alone}) == 1  # still one training
+    first = sum(one["values"][0] for one in alone) / processes
+    assert together[0]["values"][0] == pytest.approx(first, rel=1e-12)
+
+
+def test_an_error_on_one_rank_is_raised_on_all_ranks(run):
+    found = run(2, "measuring_fails", "writing_fails", "one_rank_resumed")
+    for scenario, cause in (("measuring_fails", "BatchesError"), ("writing_fails", "IsADirectoryError")):
+        other, failed = found[scenario]
+        assert failed["error"] == cause
+        assert other["error"] == "HeldinError"
+        assert "Rank 1" in other["message"]
+        assert failed["message"] in other["message"]
+    for one in found["one_rank_resumed"]:
+        assert "same measurement. Found them at [0, 1]" in one["message"]
+    for ranks in found.values():
+        assert all(one["seconds"] < 10.0 for one in ranks)
+        assert all(one["recorded"] == 0 for one in ranks)
+
+
+@pytest.fixture
+def one_rank(tmp_path):
+    """torch.distributed, initialised with one process."""
+    distributed.init_process_group("gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1)
+    yield
+    distributed.destroy_process_group()
+
+
+@pytest.fixture
+def gathered(monkeypatch):
+    """Lets `mean_reading` receive the given readings, as if each came from one rank."""
+
+    def mean(*readings):
+        monkeypatch.setattr("heldin.distributed.gather", lambda function: list(readings))
+        return mean_reading(lambda: readings[0])
+
+    return mean
+
+
+def test_without_torch_distributed_there_is_one_rank():
+    assert (num_ranks(), rank()) == (1, 0)
+
+
+def test_a_single_rank_decides_as_without_torch_distributed(one_rank):
+    data = [(torch.randn(6, 4), torch.arange(6) % 3) for _ in range(5)]
+    model = nn.Linear(4, 3)
+    together, alone = (EarlyStopping(model, nn.CrossEntropyLoss(), together=flag) for flag in (True, False))
+    for stopper in (together, alone):
+        stopper.step(data)
+    assert together.history == alone.history
+
+
+def test_the_error_of_the_own_rank_is_raised_unchanged(one_rank):
+    def fail():
+        raise NotFiniteError("The loss is NaN.")
+
+    with pytest.raises(NotFiniteError, match="The loss is NaN"):
+        gather(fail)
+
+
+def test_the_mean_reading_counts_the_batches_of_all_ranks(gathered):
+    found = gathered(Reading(3, {"a": 1.0, "b": None}, 5), Reading(3, {"a": 2.5, "b": 4.0}, 4))
+    assert found == Reading(3, {"a": 1.75, "b": None}, 9)
+
+
+def test_ranks_at_different_measurements_raise(gathered):
+    with pytest.raises(HeldinError, match=r"Found them at \[3, 4\]: they were not resumed from the same checkpoint"):
+        gathered(Reading(3, {"a": 1.0}, 5), Reading(4, {"a": 1.0}, 5))
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([1.0, 2.0, 4.5], 2.5),
+        ([7.0], 7.0),
+        ([1.0, None], None),
+        ([math.nan, None], None),
+        ([1.0, math.nan], math.nan),
+        ([math.inf, -math.inf], math.nan),
+        ([math.inf, 1.0], math.nan),
+        ([1e16, 1.0, -1e16], 1 / 3),
+        ([1e308, 1e308], 1e308),
+        ([0.1, 0.1, 0.1], 0.1),
+    ],
+    ids=str,
+)
+def test_the_mean_of_values(gathered, values, expected):
+    found = gathered(*(Reading(0, {"a": value}, 1) for value in values)).values["a"]
+    assert repr(found) == repr(expected)
+
+
+@settings(max_examples=25)
+@given(st.lists(st.floats(-1e300, 1e300), min_size=1, max_size=6), st.randoms(use_true_random=False))
+def test_the_mean_does_not_depend_on_the_order_of_ranks(values, random):
+    def mean(some):
+        with pytest.MonkeyPatch.context() as patched:
+            readings = [Reading(0, {"a": value}, 1) for value in some]
+            patched.setattr("heldin.distributed.gather", lambda function: readings)
+            return mean_reading(lambda: readings[0]).values["a"]
+
+    shuffled = random.sample(values, len(values))
+    assert mean(shuffled) == mean(values)
