@@ -1,7 +1,6 @@
 """The contract of all signals: a new signal is tested as soon as it is registered."""
 
 import copy
-import importlib.util
 import itertools
 import math
 import random
@@ -305,19 +304,3 @@ class TestDirections:
 def _plain(name):
     """The signal without re-scaling of losses."""
     return REGISTRY[name](rescale="none") if hasattr(REGISTRY[name](), "rescale") else name
-
-
-@EVERY
-def test_a_signal_has_a_page(name):
-    kind = REGISTRY[name]
-    module = kind.__module__.rsplit(".", 1)[-1].replace("_", "-")
-    assert f"::: heldin.{kind.__name__}" in (ROOT / "docs" / "signals" / f"{module}.md").read_text()
-
-
-def test_pages_are_generated_from_the_docstrings():
-    path = ROOT / "docs" / "cards.py"
-    spec = importlib.util.spec_from_file_location("cards", path)
-    cards = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(cards)
-    for name, text in cards.pages().items():
-        assert (path.parent / "signals" / name).read_text() == text, "run: python docs/cards.py"
