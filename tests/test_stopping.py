@@ -339,7 +339,7 @@ def test_kept_weights_are_part_of_the_state(on_disk, tmp_path):
         ({"mode": "evaluate"}, "'eval'"),
         ({"signal": "gradient_dispartiy"}, "Did you mean 'gradient_disparity'"),
         ({"rule": "nth_ris"}, "Did you mean 'nth_rise'"),
-        ({"rule": NthRise(5), "patience": 3}, "together with a rule object"),
+        ({"rule": NthRise(5), "patience": 3}, "A rule object and `patience` should not both be given"),
         ({"rule": any_of(gradient_disparity=NthRise(5), cosin=NthRise(5))}, "'cosin'"),
         ({"seed": -1}, "seed"),
         ({"pool": 1}, "pool"),
