@@ -171,7 +171,7 @@ class TestCost:
     def test_costs_can_be_added_scaled_and_printed(self):
         total = Cost(1, 2, 3, 4) + Cost(batch_gradients=4).times(0.5)
         assert total == Cost(3, 2, 3, 4)
-        assert str(total) == "3 backward, 3 optimizer steps, 4 forward"
+        assert str(total) == "3 backward, 3 steps, 4 forward"
         assert str(Cost()) == "none"
 
 

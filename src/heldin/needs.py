@@ -67,10 +67,10 @@ class Cost:
     def __str__(self) -> str:
         counts = {
             "backward": self.batch_gradients,
-            "optimizer steps": self.optimizer_steps,
+            "step" if self.optimizer_steps == 1 else "steps": self.optimizer_steps,
             "forward": self.batch_evaluations,
         }
-        return ", ".join(f"{count:.3g} {name}" for name, count in counts.items() if count) or "none"
+        return ", ".join(f"{count:.0f} {name}" for name, count in counts.items() if count) or "none"
 
 
 class Need(ABC, Generic[Payload]):
@@ -79,10 +79,12 @@ class Need(ABC, Generic[Payload]):
     Attributes:
         takes_steps: whether the optimizer of training is needed.
         uses_outputs: whether outputs of the training pass can be used.
+        per_sample: whether gradients of single samples are computed.
     """
 
     takes_steps: ClassVar[bool] = False
     uses_outputs: ClassVar[bool] = False
+    per_sample: ClassVar[bool] = False
 
     @property
     def pools_losses(self) -> bool:
@@ -187,6 +189,8 @@ class BatchGradients(Need[Gram]):
 class SampleGradients(Need[tuple[Moments, ...]]):
     """The moments of the per-sample gradients of each batch, in evaluation mode."""
 
+    per_sample: ClassVar[bool] = True
+
     def cost(self, num_batches: int, batch_size: int) -> Cost:
         return Cost(num_batches)
 
@@ -197,6 +201,8 @@ class SampleGradients(Need[tuple[Moments, ...]]):
 @dataclass(frozen=True)
 class ClassGradients(Need[tuple[ClassMoments, ...]]):
     """The moments of the per-sample gradients of each class, over the samples of all batches, in evaluation mode."""
+
+    per_sample: ClassVar[bool] = True
 
     def cost(self, num_batches: int, batch_size: int) -> Cost:
         return Cost(3.0 * num_batches)

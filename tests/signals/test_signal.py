@@ -103,9 +103,9 @@ def test_the_table_has_one_full_row_per_signal_grouped_by_family():
 @pytest.mark.parametrize(
     ("name", "rule", "cost"),
     [
-        ("evidence_based", "Level(0.0)", "5 backward"),
+        ("evidence_based", "Level(0.0)", "5 backward, per sample"),
         ("gwa", "Patience(10)", "5 forward"),
-        ("optimization_variance", "Smoothed(Patience(10), 10)", "5 backward, 5 optimizer steps, 39.1 forward"),
+        ("optimization_variance", "Smoothed(Patience(10), 10)", "5 backward, 5 steps, 39 forward"),
         ("train_val_disparity", "NthRise(5)", "10 backward"),
         ("label_wave", "FirstMinimum(3, 5)", "forward over the data"),
     ],

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
 from heldin.errors import ArgumentError, near_match
+from heldin.needs import Need
 from heldin.signals.signal import Family, Signal
 
 REGISTRY: dict[str, type[Signal[Any]]] = {}
@@ -139,9 +140,15 @@ def _row(kind: type[Signal[Any]]) -> dict[str, str]:
     return {
         "name": kind.name,
         "needs": type(need).__name__,
-        "cost": "forward over the data" if need.uses_outputs else str(need.cost(5, 128)),
+        "cost": _cost_text(need),
         "direction": kind.direction.value,
         "rule": kind.rule.describe(keywords=False),
         "family": kind.family.value,
         "reference": kind.reference,
     }
+
+
+def _cost_text(need: Need[Any]) -> str:
+    if need.uses_outputs:
+        return "forward over the data"
+    return f"{need.cost(5, 128)}{', per sample' if need.per_sample else ''}"
