@@ -64,7 +64,7 @@ def test_an_error_on_one_rank_is_raised_on_all_ranks(run):
     for one in found["one_rank_resumed"]:
         assert "same measurement. Found them at [0, 1]" in one["message"]
     for ranks in found.values():
-        assert all(one["seconds"] < 10.0 for one in ranks)
+        assert all(one["seconds"] < 60.0 for one in ranks)
         assert all(one["recorded"] == 0 for one in ranks)
 
 
