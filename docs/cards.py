@@ -60,7 +60,8 @@ def index() -> str:
         "",
         "`heldin.list_signals()` prints this table. Cost is in passes over one batch, for 5 batches of 128 samples;",
         "what several signals share is computed once. Signals of one family measure nearly the same and are not",
-        "independent evidence. `heldin signals NAME`, or `help(heldin.GradientDisparity)`, shows the docstring of a signal.",
+        "independent evidence. `heldin signals NAME`, or `help(heldin.GradientDisparity)`,",
+        "shows the docstring of a signal.",
         "",
     ]
     rows = list(heldin.list_signals())
