@@ -58,7 +58,7 @@ def gather(function: Callable[[], Result]) -> list[Result]:
         raise error
     for number, (_, problem) in enumerate(outcomes):
         if problem is not None:
-            raise HeldinError(f"Rank {number} could not measure, so all ranks stop. Its error: {problem}")
+            raise HeldinError(f"Rank {number} failed in step(), so all ranks stop. Its error: {problem}")
     return [outcome for outcome, _ in outcomes]
 
 
