@@ -111,7 +111,6 @@ def index() -> str:
     lines = [
         "# All signals",
         "",
-<<<<<<< HEAD
         "`heldin.list_signals()` prints this table. `help(heldin.GradientDisparity)`, or `heldin signals NAME` in a",
         "terminal, shows the documentation of one signal. Signals of one family measure nearly the same: they are not",
         "independent evidence.",
@@ -120,12 +119,6 @@ def index() -> str:
         "forward pass), optimizer steps and further forward passes, each over one batch. Per-sample gradients",
         "(`SampleGradients`, `ClassGradients`) count as the gradients of their batch, although they take longer.",
         "Gradients and outputs that several signals need are computed once.",
-=======
-        "`heldin.list_signals()` prints this table. Cost is in passes over one batch, for 5 batches of 128 samples;",
-        "what several signals share is computed once. Signals of one family measure nearly the same and are not",
-        "independent evidence. `heldin signals NAME`, or `help(heldin.GradientDisparity)`,",
-        "shows the docstring of a signal.",
->>>>>>> coretests2
         "",
     ]
     rows = list(heldin.list_signals())
