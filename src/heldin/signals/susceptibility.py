@@ -32,7 +32,7 @@ class Susceptibility(StatefulSignal[tuple[float, float]]):
         stopping rule: the authors select models with low susceptibility and high training accuracy.
 
     Example:
-        >>> from heldin.signals.susceptibility import Susceptibility
+        >>> from heldin import Susceptibility
         >>> memory, first = Susceptibility().step({}, (2.0, 1.5))
         >>> memory, second = Susceptibility().step(memory, (2.0, 1.0))
         >>> first, second
@@ -40,13 +40,10 @@ class Susceptibility(StatefulSignal[tuple[float, float]]):
     """
 
     name: ClassVar[str] = "susceptibility"
+    needs: ClassVar[RandomLabelStep] = RandomLabelStep()
     direction: ClassVar[Direction] = Direction.RISES
     family: ClassVar[Family] = Family.FUNCTION
     reference: ClassVar[str] = "Forouzesh, Sedghi, Thiran 2023"
-
-    @property
-    def needs(self) -> RandomLabelStep:
-        return RandomLabelStep()
 
     def step(self, memory: Memory, losses: tuple[float, float]) -> tuple[Memory, float | None]:
         before, after = losses
