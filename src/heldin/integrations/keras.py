@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from heldin.errors import ArgumentError, HeldinError, LossError, MissingExtraError
 from heldin.integrations._adapter import Adapter, Losses, missing_extra
 from heldin.integrations._loss_capture import LOSS_REMEDY
-from heldin.measuring import NUM_POOLED, SignalChoice
+from heldin.measuring import NUM_POOLED
 from heldin.probing.batches import draw
 from heldin.probing.isolation import derive_seed, preserve_state, seeded_randomness
 from heldin.probing.losses import LossFunction, SampleLosses, unreduced
@@ -82,18 +82,19 @@ class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
         self._bound = False
         self._already_stopped = False  # `fit` resumes a training that was stopped: no batch is trained on
         self._values: dict[str, float] = {}  # of this epoch
-        takes_steps, same_samples, pools = _required_by(self.signal)
-        if takes_steps:
+        needs = [signal.needs for signal in signals_by_label(self.signal).values()]
+        if any(need.takes_steps for need in needs):
             raise ArgumentError(
                 "Signals that take hypothetical steps need a torch.optim.Optimizer; Keras has its own optimizers. "
                 f"Found `signal = {self.signal!r}`. Measure another signal, such as label_wave."
             )
-        if data is None and same_samples:
+        if data is None and any(need.uses_outputs for need in needs):
             raise ArgumentError(
                 "A signal that reads the same samples each time needs the training data. "
                 "Found `data = None`. Pass a DataLoader over the training data, or a list of its batches."
             )
-        self._sampler = ReservoirSampler(max(self.batches, NUM_POOLED) if pools else self.batches, self.seed)
+        pools_losses = any(need.pools_losses for need in needs)
+        self._sampler = ReservoirSampler(max(self.batches, NUM_POOLED) if pools_losses else self.batches, self.seed)
 
     def set_model(self, model: keras.Model) -> None:
         """Save and load the state with the weights of this model."""
@@ -132,7 +133,7 @@ class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
 
     def measure_and_decide(self, loader: Iterable[object]) -> dict[str, float]:
         """Before the first measurement, compare the compiled loss with the per-sample losses computed here."""
-        if not self.stopper.history and self.loss_fn is None and self.sample_losses is None:
+        if not self.stopper.history and not self._loss_given:
             _check_loss(self.model, draw(loader, 1, seed=self.seed)[0])
         values = super().measure_and_decide(loader)
         if values:
@@ -181,16 +182,6 @@ class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
     def _stop(self) -> None:
         if self.decision.stop:
             self.model.stop_training = True
-
-
-def _required_by(signal: SignalChoice) -> tuple[bool, bool, bool]:
-    """Whether any signal takes optimizer steps, reads the same samples each time, or pools losses of many batches."""
-    needs = [one.needs for one in signals_by_label(signal).values()]
-    return (
-        any(need.takes_steps for need in needs),
-        any(need.uses_outputs for need in needs),
-        any(need.pools_losses for need in needs),
-    )
 
 
 class ReservoirSampler:
