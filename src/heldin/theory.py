@@ -247,7 +247,7 @@ def _zero_one(output: object, target: object) -> Tensor:
 def _two_pairs(batches: object) -> Sequence[object]:
     if isinstance(batches, (list, tuple)) and [isinstance(b, (list, tuple)) and len(b) for b in batches] == [2, 2]:
         return batches
-    found = f"{type(batches).__name__} of {len(batches)}" if isinstance(batches, Sequence) else type(batches).__name__
+    found = type(batches).__name__ + (f" of {len(batches)}" if isinstance(batches, Sequence) else "")
     raise BatchesError(
         "Parameter `batches` should be a list of two pairs, [(inputs, targets), (inputs, targets)]. "
         f"Found another {found}. From a loader: heldin.probing.draw(loader, 2, seed=0)."

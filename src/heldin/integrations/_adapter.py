@@ -1,7 +1,4 @@
-"""The code that all framework adapters share.
-
-The file of a framework knows where its model, loss and batches are, when an epoch or an optimizer step ends, and how to
-stop and to log. Everything else is here, so that it is the same everywhere.
+"""The code that all framework adapters share. The file of a framework adds only where its model, loss and batches are.
 
 Order of the calls: `bind` when training begins; `after_epoch` and `after_steps` during training (call both; only one
 of them measures); `finish` when training ends, for whatever reason.
@@ -265,15 +262,11 @@ class OutputAdapter(Adapter):
 
 
 class StepCounter:
-    """Counts the steps an optimizer takes from now on. A step that a gradient scaler skips does not count."""
+    """Counts the steps of an optimizer until `remove()`. A step that a gradient scaler skips does not count."""
 
     def __init__(self, optimizer: Optimizer) -> None:
         self.count = 0
-        self._hook = optimizer.register_step_post_hook(self._increment)
-
-    def remove(self) -> None:
-        """Stop counting."""
-        self._hook.remove()
+        self.remove = optimizer.register_step_post_hook(self._increment).remove
 
     def _increment(self, *_: object) -> None:
         self.count += 1

@@ -1,10 +1,8 @@
 """Early stopping for Keras 3 on the torch backend, as a callback for `fit`.
 
-Keras shows its callbacks no data, so `train_function` is wrapped and a few of its batches are sampled for the next
-measurement. The loss is the compiled one, without reduction. The state is saved and loaded with the model's weights.
-
-Keras layers hold their weights themselves, write to their variables while they run, and ignore torch's training mode.
-So the model is called with its mode inside a `StatelessScope`: it discards what layers write, and uses torch's weights.
+Keras does not pass data to callbacks, so `train_function` is wrapped and a few of its batches are sampled for the next
+measurement. Keras layers hold their weights themselves, write to their variables while they run, and ignore torch's
+training mode. So the model is called in a `StatelessScope`: it discards what layers write, and uses torch's weights.
 """
 
 from __future__ import annotations
@@ -52,9 +50,9 @@ if keras.backend.backend() != "torch":
 class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
     """Early stopping from the training data alone: `model.fit(x, y, callbacks=[HeldInStopping(patience=5)])`.
 
-    The loss is the compiled one, of a model with one output. `loss_fn` is called as `loss_fn(model(inputs), targets)`,
-    `sample_losses` as `sample_losses(model, batch)`. Put this callback first, so that the others see its values and
-    save its state.
+    The loss is the compiled one, of a model with one output; the state is saved with its weights. `loss_fn` is called
+    as `loss_fn(model(inputs), targets)`, `sample_losses` as `sample_losses(model, batch)`. Put this callback first, so
+    that the others see its values and save its state.
 
     Example:
         >>> import keras, numpy
@@ -107,7 +105,7 @@ class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
         _BatchTap(self, self.model)
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
-        """Start, or continue from a loaded state or, if `fit` has an `initial_epoch`, from the training before."""
+        """Start, or continue: from a loaded state, or from the previous training if `fit` has an `initial_epoch`."""
         self._values = {}
         self._begin(epoch)
 

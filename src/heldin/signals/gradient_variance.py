@@ -26,7 +26,7 @@ class GradientVariance(Signal[Gram]):
     Shapes:
         gradients (s, d) -> one number.
     Cost:
-        s forward and backward passes; memory s * d. No further cost beside gradient disparity (same Gram matrix).
+        s forward and backward passes; memory s * d. Free beside gradient disparity (same Gram matrix).
     Misleads when:
         gradient disparity does. In high dimension disparity is nearly sqrt(2 Var), so both rise and fall together and
         stop at the same epoch: it is not independent evidence.
@@ -82,9 +82,9 @@ class NoiseScale(Signal[Gram]):
     Cost:
         s forward and backward passes; memory s * d.
     Misleads when:
-        its rise is taken for overfitting: it rises throughout training, since the gradient shrinks and its noise does
-        not. If the estimate of |G|^2 is not positive, the value is infinite; five of these in a row stop training with
-        reason NOT_FINITE. For early stopping use `unbiased=False`.
+        its rise is taken for overfitting: the gradient shrinks throughout training, its noise does not. It is infinite
+        if the estimate of |G|^2 is not positive; five of these in a row stop training with reason NOT_FINITE. For early
+        stopping use `unbiased=False`.
     Reference:
         McCandlish, Kaplan, Amodei et al., "An Empirical Model of Large-Batch Training", 2018. No stopping rule.
 

@@ -77,7 +77,7 @@ class PredictionVariance(StatefulSignal[Tensor]):
                 f"Prediction variance compares the outputs for the same samples in the same order. Found "
                 f"{tuple(newest.shape[1:])} after {tuple(kept.shape[1:])}. Give it the same samples each time."
             )
-        kept = torch.cat([kept, newest])[-self.window :].clone()  # a slice would be saved with all it is cut from
+        kept = torch.cat([kept, newest])[-self.window :].clone()  # a slice would be saved with the whole tensor
         if len(kept) < self.window:
             return {"outputs": kept}, None
         f = kept.double().reshape(*kept.shape[:2], -1)  # (W, n, k)

@@ -28,8 +28,8 @@ class Susceptibility(StatefulSignal[tuple[float, float]]):
         the learning rate falls (a smaller step learns less); momentum is large (the step continues that of training);
         training is long (a mean over all readings changes slowly).
     Reference:
-        Forouzesh, Sedghi, Thiran, "Leveraging Unlabeled Data to Track Memorization", ICLR 2023. No
-        stopping rule: the authors select models with low susceptibility and high training accuracy.
+        Forouzesh, Sedghi, Thiran, "Leveraging Unlabeled Data to Track Memorization", ICLR 2023. No stopping rule: the
+        authors select models with low susceptibility and high training accuracy.
 
     Example:
         >>> from heldin import Susceptibility
