@@ -212,16 +212,12 @@ def penalty(
 def _step(probe: Probe, gradient: Sequence[Tensor | None], learning_rate: float) -> dict[str, Tensor]:
     """Return new tensors w - gamma * g, by name, for the parameters that have a gradient."""
     names = {parameter: name for name, parameter in probe.model.named_parameters()}
-    return {
-        names[parameter]: (parameter.detach() - learning_rate * _as_complex(part, parameter)).requires_grad_()
-        for parameter, part in zip(probe.parameters(), gradient, strict=True)
-        if part is not None
-    }
-
-
-def _as_complex(gradient: Tensor, parameter: Tensor) -> Tensor:
-    """Undo `as_real`: the gradient of a complex parameter as complex numbers."""
-    return torch.view_as_complex(gradient.contiguous()) if parameter.is_complex() else gradient
+    stepped = {}
+    for parameter, part in zip(probe.parameters(), gradient, strict=True):
+        if part is not None:
+            g = torch.view_as_complex(part.contiguous()) if parameter.is_complex() else part
+            stepped[names[parameter]] = (parameter.detach() - learning_rate * g).requires_grad_()
+    return stepped
 
 
 def _losses(probe: Probe, weights: dict[str, Tensor], batch: object) -> Tensor:
@@ -251,7 +247,7 @@ def _zero_one(output: object, target: object) -> Tensor:
 def _two_pairs(batches: object) -> Sequence[object]:
     if isinstance(batches, (list, tuple)) and [isinstance(b, (list, tuple)) and len(b) for b in batches] == [2, 2]:
         return batches
-    found = f"{type(batches).__name__} of {len(batches)}" if isinstance(batches, Sequence) else type(batches).__name__
+    found = type(batches).__name__ + (f" of {len(batches)}" if isinstance(batches, Sequence) else "")
     raise BatchesError(
         "Parameter `batches` should be a list of two pairs, [(inputs, targets), (inputs, targets)]. "
         f"Found another {found}. From a loader: heldin.probing.draw(loader, 2, seed=0)."

@@ -1,6 +1,7 @@
 """The evidence-based criterion and the gradient signal-to-noise ratio."""
 
 import math
+from statistics import fmean
 
 import pytest
 import torch
@@ -124,5 +125,5 @@ def test_gsnr_equals_the_reference_on_a_network(dtype, scale, ratio_of_sums):
     batches = [(torch.randn(16, 6).to(dtype), torch.arange(16) % 3) for _ in range(2)]
     found = GradientSNR(ratio_of_sums).read(sample_moments(Probe(model, loss), batches))
     rows = [reference.sample_gradients(model, loss, batch) for batch in batches]
-    expected = reference.mean([reference.gsnr(G, ratio_of_sums) for G in rows])
+    expected = fmean(reference.gsnr(G, ratio_of_sums) for G in rows)
     assert found == pytest.approx(expected, rel=1e-10 if dtype is torch.float64 else 1e-4)

@@ -1,7 +1,4 @@
-"""The code that all framework adapters share.
-
-The file of a framework knows where its model, loss and batches are, when an epoch or an optimizer step ends, and how to
-stop and to log. Everything else is here, so that it is the same everywhere.
+"""The code that all framework adapters share. The file of a framework adds only where its model, loss and batches are.
 
 Order of the calls: `bind` when training begins; `after_epoch` and `after_steps` during training (call both; only one
 of them measures); `finish` when training ends, for whatever reason.
@@ -104,6 +101,10 @@ class Adapter:
         return Decision(stop=False) if self._stopper is None else self._stopper.decision
 
     @property
+    def _loss_given(self) -> bool:
+        return self.loss_fn is not None or self.sample_losses is not None
+
+    @property
     def reason(self) -> StopReason | None:
         """Why training was stopped; None if it was not."""
         return self.decision.reason
@@ -147,8 +148,7 @@ class Adapter:
             resume: continue from the stopper of the previous training, unless a state was loaded.
             report: prints the sentence, on one rank; None prints nothing.
         """
-        given = self.loss_fn is not None or self.sample_losses is not None
-        losses = (self.loss_fn, self.sample_losses if given else sample_losses)
+        losses = (self.loss_fn, self.sample_losses if self._loss_given else sample_losses)
         if resume and self._pending_state is None and self._stopper is not None:
             self._pending_state = self._stopper.state_dict()
         stopper = self._create_stopper(_unwrap_model(model), losses, optimizer, together=together)
@@ -176,10 +176,10 @@ class Adapter:
         num_readings = len(self.stopper.history)
         if self.stopper.step(loader):
             self._report_once()
-        new = self.stopper.history[num_readings:]
-        return {
-            f"heldin/{name}": value for reading in new for name, value in reading.values.items() if value is not None
-        }
+        if len(self.stopper.history) == num_readings:
+            return {}
+        values = self.stopper.history[-1].values
+        return {f"heldin/{name}": value for name, value in values.items() if value is not None}
 
     def finish(self) -> None:
         """Restore the weights that `keep` asks for, and report the sentence if it was not reported yet."""
@@ -229,7 +229,7 @@ class Adapter:
     def _create_placeholder(self) -> EarlyStopping:
         """Return a stopper for a model with one parameter: it checks the arguments, and can load a state."""
         model = nn.ParameterList([torch.zeros(1)])
-        loss_fn = mse_loss if self.loss_fn is None and self.sample_losses is None else self.loss_fn
+        loss_fn = self.loss_fn if self._loss_given else mse_loss
         return self._create_stopper(model, (loss_fn, self.sample_losses), torch.optim.SGD(model.parameters()))
 
 
@@ -242,7 +242,7 @@ class OutputAdapter(Adapter):
         """Call `bind` with the loss that the model returns, which is used if the user gave none."""
         losses = OutputLosses(label_smoothing)
         self.bind(model, sample_losses=losses, **options)
-        self._unidentified = losses if self.loss_fn is None and self.sample_losses is None else None
+        self._unidentified = None if self._loss_given else losses
 
     def identify_loss(self, loader: Iterable[object]) -> None:
         """Find out once, on one batch, which loss the model returns. Does nothing if the user gave a loss."""
@@ -262,15 +262,11 @@ class OutputAdapter(Adapter):
 
 
 class StepCounter:
-    """Counts the steps an optimizer takes from now on. A step that a gradient scaler skips does not count."""
+    """Counts the steps of an optimizer until `remove()`. A step that a gradient scaler skips does not count."""
 
     def __init__(self, optimizer: Optimizer) -> None:
         self.count = 0
-        self._hook = optimizer.register_step_post_hook(self._increment)
-
-    def remove(self) -> None:
-        """Stop counting."""
-        self._hook.remove()
+        self.remove = optimizer.register_step_post_hook(self._increment).remove
 
     def _increment(self, *_: object) -> None:
         self.count += 1

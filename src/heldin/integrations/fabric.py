@@ -28,10 +28,9 @@ class HeldInStopping(Adapter):
         >>> from heldin.integrations.fabric import HeldInStopping
         >>> from lightning.fabric import Fabric
         >>> fabric = Fabric(accelerator="cpu")
-        >>> model, optimizer = fabric.setup(net := torch.nn.Linear(4, 3), torch.optim.SGD(net.parameters(), lr=0.1))
-        >>> loss_fn = torch.nn.CrossEntropyLoss()
+        >>> model = fabric.setup(torch.nn.Linear(4, 3))
         >>> batches = [(torch.randn(8, 4), torch.randint(3, (8,))) for _ in range(5)]
-        >>> stopping = HeldInStopping(loss_fn=loss_fn, patience=2).attach(fabric, model)
+        >>> stopping = HeldInStopping(loss_fn=torch.nn.CrossEntropyLoss(), patience=2).attach(fabric, model)
         >>> bool(stopping.step(batches))
         False
     """

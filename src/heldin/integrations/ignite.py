@@ -53,7 +53,7 @@ class HeldInStopping(Adapter, Serializable):  # type: ignore[misc]
                 "An engine and the model it trains should be passed: attach(trainer, model). "
                 f"Found attach({type(trainer).__name__}, {type(model).__name__})."
             )
-        if self.loss_fn is None and self.sample_losses is None:
+        if not self._loss_given:
             raise ArgumentError(
                 "An engine does not know its loss. Found neither `loss_fn` nor `sample_losses`. Pass "
                 "HeldInStopping(loss_fn=...), the loss that the update function uses."

@@ -1,10 +1,8 @@
 """Early stopping for Keras 3 on the torch backend, as a callback for `fit`.
 
-Keras shows its callbacks no data, so `train_function` is wrapped and a few of its batches are sampled for the next
-measurement. The loss is the compiled one, without reduction. The state is saved and loaded with the model's weights.
-
-Keras layers hold their weights themselves, write to their variables while they run, and ignore torch's training mode.
-So the model is called with its mode inside a `StatelessScope`: it discards what layers write, and uses torch's weights.
+Keras does not pass data to callbacks, so `train_function` is wrapped and a few of its batches are sampled for the next
+measurement. Keras layers hold their weights themselves, write to their variables while they run, and ignore torch's
+training mode. So the model is called in a `StatelessScope`: it discards what layers write, and uses torch's weights.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from torch import Tensor, nn
 from heldin.errors import ArgumentError, HeldinError, LossError, MissingExtraError
 from heldin.integrations._adapter import Adapter, Losses, missing_extra
 from heldin.integrations._loss_capture import LOSS_REMEDY
-from heldin.measuring import NUM_POOLED, SignalChoice
+from heldin.measuring import NUM_POOLED
 from heldin.probing.batches import draw
 from heldin.probing.isolation import derive_seed, preserve_state, seeded_randomness
 from heldin.probing.losses import LossFunction, SampleLosses, unreduced
@@ -52,9 +50,9 @@ if keras.backend.backend() != "torch":
 class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
     """Early stopping from the training data alone: `model.fit(x, y, callbacks=[HeldInStopping(patience=5)])`.
 
-    The loss is the compiled one, of a model with one output. `loss_fn` is called as `loss_fn(model(inputs), targets)`,
-    `sample_losses` as `sample_losses(model, batch)`. Put this callback first, so that the others see its values and
-    save its state.
+    The loss is the compiled one, of a model with one output; the state is saved with its weights. `loss_fn` is called
+    as `loss_fn(model(inputs), targets)`, `sample_losses` as `sample_losses(model, batch)`. Put this callback first, so
+    that the others see its values and save its state.
 
     Example:
         >>> import keras, numpy
@@ -82,18 +80,19 @@ class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
         self._bound = False
         self._already_stopped = False  # `fit` resumes a training that was stopped: no batch is trained on
         self._values: dict[str, float] = {}  # of this epoch
-        takes_steps, same_samples, pools = _required_by(self.signal)
-        if takes_steps:
+        needs = [signal.needs for signal in signals_by_label(self.signal).values()]
+        if any(need.takes_steps for need in needs):
             raise ArgumentError(
                 "Signals that take hypothetical steps need a torch.optim.Optimizer; Keras has its own optimizers. "
                 f"Found `signal = {self.signal!r}`. Measure another signal, such as label_wave."
             )
-        if data is None and same_samples:
+        if data is None and any(need.uses_outputs for need in needs):
             raise ArgumentError(
                 "A signal that reads the same samples each time needs the training data. "
                 "Found `data = None`. Pass a DataLoader over the training data, or a list of its batches."
             )
-        self._sampler = ReservoirSampler(max(self.batches, NUM_POOLED) if pools else self.batches, self.seed)
+        pools_losses = any(need.pools_losses for need in needs)
+        self._sampler = ReservoirSampler(max(self.batches, NUM_POOLED) if pools_losses else self.batches, self.seed)
 
     def set_model(self, model: keras.Model) -> None:
         """Save and load the state with the weights of this model."""
@@ -106,7 +105,7 @@ class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
         _BatchTap(self, self.model)
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
-        """Start, or continue from a loaded state or, if `fit` has an `initial_epoch`, from the training before."""
+        """Start, or continue: from a loaded state, or from the previous training if `fit` has an `initial_epoch`."""
         self._values = {}
         self._begin(epoch)
 
@@ -132,7 +131,7 @@ class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
 
     def measure_and_decide(self, loader: Iterable[object]) -> dict[str, float]:
         """Before the first measurement, compare the compiled loss with the per-sample losses computed here."""
-        if not self.stopper.history and self.loss_fn is None and self.sample_losses is None:
+        if not self.stopper.history and not self._loss_given:
             _check_loss(self.model, draw(loader, 1, seed=self.seed)[0])
         values = super().measure_and_decide(loader)
         if values:
@@ -181,16 +180,6 @@ class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
     def _stop(self) -> None:
         if self.decision.stop:
             self.model.stop_training = True
-
-
-def _required_by(signal: SignalChoice) -> tuple[bool, bool, bool]:
-    """Whether any signal takes optimizer steps, reads the same samples each time, or pools losses of many batches."""
-    needs = [one.needs for one in signals_by_label(signal).values()]
-    return (
-        any(need.takes_steps for need in needs),
-        any(need.uses_outputs for need in needs),
-        any(need.pools_losses for need in needs),
-    )
 
 
 class ReservoirSampler:

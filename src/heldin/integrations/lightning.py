@@ -44,7 +44,7 @@ class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Start, or continue from a checkpoint. A checkpoint that says stop stops at once."""
-        if self.loss_fn is None and self.sample_losses is None:
+        if not self._loss_given:
             _check_training_step(pl_module)
         self.bind(
             pl_module,

@@ -64,8 +64,7 @@ class HeldInStopping(OutputAdapter, TrainerCallback):  # type: ignore[misc]
 
     def on_train_begin(self, args: Arguments, state: State, control: Control, **given: Any) -> Control:
         """Start, or continue from a checkpoint. A checkpoint that says stop stops at once."""
-        known = self.loss_fn is not None or self.sample_losses is not None
-        if self.trainer is not None and self.trainer.compute_loss_func is not None and not known:
+        if self.trainer is not None and self.trainer.compute_loss_func is not None and not self._loss_given:
             raise ArgumentError(
                 "The loss should be the model's own. Found a Trainer with a compute_loss_func, whose per-sample losses "
                 f"are unknown. {OUTPUT_REMEDY}"

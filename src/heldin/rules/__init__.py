@@ -5,12 +5,24 @@ from __future__ import annotations
 from dataclasses import replace
 
 from heldin.errors import ArgumentError, near_match
-from heldin.rules.combine import AllOf, AnyOf, Combined, all_of, any_of
-from heldin.rules.level import Level
-from heldin.rules.patience import FirstMinimum, Patience
-from heldin.rules.rises import ConsecutiveRises, NthRise
-from heldin.rules.rule import Rule, State, Value, has_value, replay
-from heldin.rules.smoothing import Smoothed, Warmup, Wrapped
+from heldin.rules.combine import AllOf as AllOf
+from heldin.rules.combine import AnyOf as AnyOf
+from heldin.rules.combine import Combined as Combined
+from heldin.rules.combine import all_of as all_of
+from heldin.rules.combine import any_of as any_of
+from heldin.rules.level import Level as Level
+from heldin.rules.patience import FirstMinimum as FirstMinimum
+from heldin.rules.patience import Patience as Patience
+from heldin.rules.rises import ConsecutiveRises as ConsecutiveRises
+from heldin.rules.rises import NthRise as NthRise
+from heldin.rules.rule import Rule as Rule
+from heldin.rules.rule import State as State
+from heldin.rules.rule import Value as Value
+from heldin.rules.rule import has_value as has_value
+from heldin.rules.rule import replay as replay
+from heldin.rules.smoothing import Smoothed as Smoothed
+from heldin.rules.smoothing import Warmup as Warmup
+from heldin.rules.smoothing import Wrapped as Wrapped
 
 NAMED: dict[str, type[NthRise] | type[ConsecutiveRises] | type[Patience] | type[FirstMinimum]] = {
     "nth_rise": NthRise,
@@ -47,27 +59,3 @@ def with_patience(rule: Rule, patience: int) -> Rule:
             f"signal's own rule, {rule}. Name another rule: rule=NthRise(5)."
         )
     return replace(rule, patience=patience)
-
-
-__all__ = [
-    "AllOf",
-    "AnyOf",
-    "Combined",
-    "ConsecutiveRises",
-    "FirstMinimum",
-    "Level",
-    "NthRise",
-    "Patience",
-    "Rule",
-    "Smoothed",
-    "State",
-    "Value",
-    "Warmup",
-    "Wrapped",
-    "all_of",
-    "any_of",
-    "as_rule",
-    "has_value",
-    "replay",
-    "with_patience",
-]

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from heldin.errors import ArgumentError, near_match
-from heldin.rules.rule import Directions, Outcome, Rule, State, Value, first_value
-from heldin.types import Decision, Direction
+from heldin.rules.rule import Directions, Outcome, Rule, State, Value, direction_of, first_value
+from heldin.types import Decision
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Combined(Rule):
 
     def with_direction(self, directions: Directions) -> Combined:
         """Return the same rules, each with the direction of its signal, unless it already has one."""
-        rules = tuple((name, rule.with_direction(_direction(directions, name))) for name, rule in self.rules)
+        rules = tuple((name, rule.with_direction(direction_of(directions, name))) for name, rule in self.rules)
         return replace(self, rules=rules)
 
     def describe(self, *, keywords: bool = True) -> str:
@@ -151,9 +151,3 @@ def _value_of(value: Value, name: str | None) -> float | None:
         )
     found = value[name]
     return None if found is None else float(found)
-
-
-def _direction(directions: Directions, name: str | None) -> Direction:
-    if isinstance(directions, Direction):
-        return directions
-    return directions[name] if name is not None and name in directions else next(iter(directions.values()))

@@ -79,8 +79,8 @@ class NthRise(_Rises):
 class ConsecutiveRises(_Rises):
     """Stop after `patience` consecutive increases of the signal: threshold (t2) of the paper.
 
-    A non-finite value breaks the row. `Decision.before` is the epoch before the row. Misleads when the values are
-    noisy: single falls break the row, so that it may never stop.
+    A non-finite value resets the count. `Decision.before` is the epoch before the first of these rises. Misleads when
+    the values are noisy: a single fall resets the count, so that it may never stop.
 
     Args:
         patience: the number of rises in a row that stops training.

@@ -81,8 +81,7 @@ class Rule(ABC):
         """Return the same rule with the direction of its signal, unless it already has one."""
         if getattr(self, "direction", self) is not None:
             return self
-        direction = directions if isinstance(directions, Direction) else next(iter(directions.values()))
-        return replace(self, direction=direction)
+        return replace(self, direction=direction_of(directions))
 
     def describe(self, *, keywords: bool = True) -> str:
         """Return the rule as short text, without arguments that have no effect.
@@ -137,7 +136,7 @@ class SingleRule(Rule):
 
     @abstractmethod
     def _on_non_finite(self, state: State) -> tuple[State, Outcome]:
-        """Return the changes and the outcome of a non-finite value, if there are not yet too many in a row."""
+        """Return the changes and the outcome of a non-finite value, before the limit of `_update` applies."""
 
     @property
     def _rising(self) -> bool:
@@ -216,6 +215,13 @@ def first_value(value: Value) -> float | None:
         raise ArgumentError("A rule should be given at least one value. Found an empty mapping.")
     first = next(iter(value.values()))
     return None if first is None else float(first)
+
+
+def direction_of(directions: Directions, name: str | None = None) -> Direction:
+    """Return the direction of the signal `name`, or of the first one."""
+    if isinstance(directions, Direction):
+        return directions
+    return directions[name] if name is not None and name in directions else next(iter(directions.values()))
 
 
 def require_direction(direction: object) -> None:

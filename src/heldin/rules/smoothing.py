@@ -1,4 +1,4 @@
-"""Rules around another rule: give it smoothed values, or skip the first ones."""
+"""Rules around another rule: they give it smoothed values, or skip the first ones."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class Smoothed(Wrapped):
         window = self.window or 1
         kept = [*kept, number][-window:]
         if len(kept) < window:
-            # The inner rule has seen nothing finite so far; this value ends a row of non-finite ones.
+            # The inner rule has seen no finite value so far; this one ends a series of non-finite values.
             return {"kept": kept, "inner": self.rule.start()}, None
         return {"kept": kept}, statistics.mean(kept)  # exact: no overflow, and equal values keep their mean
 
@@ -126,7 +126,7 @@ class Smoothed(Wrapped):
 class Warmup(Wrapped):
     """Ignore the first `n` values of the signal, then apply a rule.
 
-    Misleads when overfitting begins during the warm-up: the inner rule knows no value from before.
+    Misleads when overfitting begins during the warm-up: the inner rule does not see the ignored values.
 
     Args:
         rule: the rule that decides afterwards.

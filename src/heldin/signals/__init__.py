@@ -1,46 +1,30 @@
 """Signals: one file per signal or close family; the docstring of a signal is its card."""
 
-from heldin.signals.alignment import Cosine, GradientConfusion, InnerProduct, Sign
-from heldin.signals.class_alignment import ClassAlignment, Stiffness
-from heldin.signals.coherence import Coherence, Diversity
-from heldin.signals.gradient_disparity import GradientDisparity, TrainValDisparity
-from heldin.signals.gradient_variance import GradientVariance, NoiseScale
-from heldin.signals.gradient_weight_alignment import GradientWeightAlignment
-from heldin.signals.label_wave import LabelWave
-from heldin.signals.optimization_variance import OptimizationVariance
-from heldin.signals.prediction_variance import PredictionVariance
-from heldin.signals.registry import REGISTRY, as_signal, from_label, list_signals, register, signals_by_label
-from heldin.signals.signal import Memory, Signal, StatefulSignal
-from heldin.signals.signal_to_noise import EvidenceBased, GradientSNR
-from heldin.signals.susceptibility import Susceptibility
-
-__all__ = [
-    "REGISTRY",
-    "ClassAlignment",
-    "Coherence",
-    "Cosine",
-    "Diversity",
-    "EvidenceBased",
-    "GradientConfusion",
-    "GradientDisparity",
-    "GradientSNR",
-    "GradientVariance",
-    "GradientWeightAlignment",
-    "InnerProduct",
-    "LabelWave",
-    "Memory",
-    "NoiseScale",
-    "OptimizationVariance",
-    "PredictionVariance",
-    "Sign",
-    "Signal",
-    "StatefulSignal",
-    "Stiffness",
-    "Susceptibility",
-    "TrainValDisparity",
-    "as_signal",
-    "from_label",
-    "list_signals",
-    "register",
-    "signals_by_label",
-]
+from heldin.signals.alignment import Cosine as Cosine
+from heldin.signals.alignment import GradientConfusion as GradientConfusion
+from heldin.signals.alignment import InnerProduct as InnerProduct
+from heldin.signals.alignment import Sign as Sign
+from heldin.signals.class_alignment import ClassAlignment as ClassAlignment
+from heldin.signals.class_alignment import Stiffness as Stiffness
+from heldin.signals.coherence import Coherence as Coherence
+from heldin.signals.coherence import Diversity as Diversity
+from heldin.signals.gradient_disparity import GradientDisparity as GradientDisparity
+from heldin.signals.gradient_disparity import TrainValDisparity as TrainValDisparity
+from heldin.signals.gradient_variance import GradientVariance as GradientVariance
+from heldin.signals.gradient_variance import NoiseScale as NoiseScale
+from heldin.signals.gradient_weight_alignment import GradientWeightAlignment as GradientWeightAlignment
+from heldin.signals.label_wave import LabelWave as LabelWave
+from heldin.signals.optimization_variance import OptimizationVariance as OptimizationVariance
+from heldin.signals.prediction_variance import PredictionVariance as PredictionVariance
+from heldin.signals.registry import REGISTRY as REGISTRY
+from heldin.signals.registry import as_signal as as_signal
+from heldin.signals.registry import from_label as from_label
+from heldin.signals.registry import list_signals as list_signals
+from heldin.signals.registry import register as register
+from heldin.signals.registry import signals_by_label as signals_by_label
+from heldin.signals.signal import Memory as Memory
+from heldin.signals.signal import Signal as Signal
+from heldin.signals.signal import StatefulSignal as StatefulSignal
+from heldin.signals.signal_to_noise import EvidenceBased as EvidenceBased
+from heldin.signals.signal_to_noise import GradientSNR as GradientSNR
+from heldin.signals.susceptibility import Susceptibility as Susceptibility

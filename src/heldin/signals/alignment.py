@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from dataclasses import dataclass
+from statistics import fmean
 from typing import ClassVar
 
 from heldin.errors import require_choice
@@ -17,24 +17,13 @@ from heldin.types import Direction
 
 @dataclass(frozen=True)
 class _Alignment(Signal[Gram]):
-    """A mean over pairs of batches."""
+    """Inner products or cosines over pairs of batches."""
 
+    # PAPER: does not say whether losses were re-scaled here; sign and cosine do not depend on a constant scale.
+    needs: ClassVar[BatchGradients] = BatchGradients("none", inner=True)
     direction: ClassVar[Direction] = Direction.FALLS
     family: ClassVar[Family] = Family.ANGLES
     reference: ClassVar[str] = "Fort et al. 2019"
-
-    @property
-    def needs(self) -> BatchGradients:
-        # PAPER: does not say whether losses were re-scaled here; sign and cosine do not depend on a constant scale.
-        return BatchGradients("none", inner=True)
-
-    def read(self, gram: Gram) -> float:
-        values = [self._of_pair(gram, i, j) for i, j in gram.pairs()]
-        return math.fsum(values) / len(values)
-
-    @abstractmethod
-    def _of_pair(self, gram: Gram, i: int, j: int) -> float:
-        """The alignment of two gradients."""
 
 
 @register
@@ -59,15 +48,14 @@ class InnerProduct(_Alignment):
         >>> import heldin
         >>> batches = [(torch.full((4, 1), x), torch.zeros(4, 1)) for x in (2.0, 3.0)]
         >>> model = torch.nn.Linear(1, 1, bias=False)
-        >>> found = heldin.measure(model, torch.nn.L1Loss(), batches, signals="inner_product")
-        >>> round(found["inner_product"], 4)
-        6.0
+        >>> heldin.measure(model, torch.nn.L1Loss(), batches, signals="inner_product")
+        {'inner_product': 6.0}
     """
 
     name: ClassVar[str] = "inner_product"
 
-    def _of_pair(self, gram: Gram, i: int, j: int) -> float:
-        return gram.inner(i, j)
+    def read(self, gram: Gram) -> float:
+        return fmean(gram.inner(i, j) for i, j in gram.pairs())
 
 
 @register
@@ -98,9 +86,12 @@ class Sign(_Alignment):
 
     name: ClassVar[str] = "sign"
 
-    def _of_pair(self, gram: Gram, i: int, j: int) -> float:
-        inner = gram.inner(i, j)
-        return inner if math.isnan(inner) else float((inner > 0.0) - (inner < 0.0))
+    def read(self, gram: Gram) -> float:
+        return fmean(_sign(gram.inner(i, j)) for i, j in gram.pairs())
+
+
+def _sign(inner: float) -> float:
+    return inner if math.isnan(inner) else float((inner > 0.0) - (inner < 0.0))
 
 
 @register
@@ -125,15 +116,14 @@ class Cosine(_Alignment):
         >>> import heldin
         >>> batches = [(torch.full((4, 1), x), torch.zeros(4, 1)) for x in (2.0, 3.0)]
         >>> model = torch.nn.Linear(1, 1, bias=False)
-        >>> found = heldin.measure(model, torch.nn.L1Loss(), batches, signals="cosine")
-        >>> round(found["cosine"], 4)
-        1.0
+        >>> heldin.measure(model, torch.nn.L1Loss(), batches, signals="cosine")
+        {'cosine': 1.0}
     """
 
     name: ClassVar[str] = "cosine"
 
-    def _of_pair(self, gram: Gram, i: int, j: int) -> float:
-        return cosine(gram, i, j)
+    def read(self, gram: Gram) -> float:
+        return fmean(cosine(gram, i, j) for i, j in gram.pairs())
 
 
 def cosine(gram: Gram, i: int, j: int) -> float:
@@ -144,7 +134,7 @@ def cosine(gram: Gram, i: int, j: int) -> float:
 
 @register
 @dataclass(frozen=True)
-class GradientConfusion(Signal[Gram]):
+class GradientConfusion(_Alignment):
     """The worst disagreement between the gradients of two batches.
 
     Formula:
@@ -168,14 +158,12 @@ class GradientConfusion(Signal[Gram]):
         >>> import heldin
         >>> batches = [(torch.full((4, 1), x), torch.zeros(4, 1)) for x in (2.0, 3.0)]
         >>> model = torch.nn.Linear(1, 1, bias=False)
-        >>> found = heldin.measure(model, torch.nn.L1Loss(), batches, signals="gradient_confusion")
-        >>> round(found["gradient_confusion"], 4)
-        -1.0
+        >>> heldin.measure(model, torch.nn.L1Loss(), batches, signals="gradient_confusion")
+        {'gradient_confusion': -1.0}
     """
 
     name: ClassVar[str] = "gradient_confusion"
     direction: ClassVar[Direction] = Direction.RISES
-    family: ClassVar[Family] = Family.ANGLES
     reference: ClassVar[str] = "Sankararaman et al. 2020"
 
     of: str = "cosine"
@@ -183,10 +171,6 @@ class GradientConfusion(Signal[Gram]):
     def __post_init__(self) -> None:
         require_choice("of", self.of, ("cosine", "inner_product"))
 
-    @property
-    def needs(self) -> BatchGradients:
-        return BatchGradients("none", inner=True)
-
     def read(self, gram: Gram) -> float:
         agreement = [cosine(gram, i, j) if self.of == "cosine" else gram.inner(i, j) for i, j in gram.pairs()]
-        return float("nan") if any(value != value for value in agreement) else -min(agreement)
+        return math.nan if any(map(math.isnan, agreement)) else -min(agreement)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from statistics import fmean
 from typing import ClassVar
 
 from heldin.needs import ClassGradients
@@ -45,16 +46,13 @@ class ClassAlignment(Signal[tuple[ClassMoments, ...]]):
     """
 
     name: ClassVar[str] = "class_alignment"
+    needs: ClassVar[ClassGradients] = ClassGradients()
     direction: ClassVar[Direction] = Direction.FALLS
     family: ClassVar[Family] = Family.CLASSES
     reference: ClassVar[str] = "Mehta et al. 2021"
 
-    @property
-    def needs(self) -> ClassGradients:
-        return ClassGradients()
-
     def read(self, classes: tuple[ClassMoments, ...]) -> float:
-        return math.fsum(map(_omega, classes)) / len(classes)
+        return fmean(map(_omega, classes))
 
 
 def _omega(found: ClassMoments) -> float:
@@ -95,17 +93,14 @@ class Stiffness(Signal[tuple[ClassMoments, ...]]):
     """
 
     name: ClassVar[str] = "stiffness"
+    needs: ClassVar[ClassGradients] = ClassGradients()
     direction: ClassVar[Direction] = Direction.FALLS
     family: ClassVar[Family] = Family.CLASSES
     reference: ClassVar[str] = "Fort et al. 2019"
 
-    @property
-    def needs(self) -> ClassGradients:
-        return ClassGradients()
-
     def read(self, classes: tuple[ClassMoments, ...]) -> float:
         cosines = [_cosine(found) for found in classes if found.num_units >= 2]
-        return math.fsum(cosines) / len(cosines) if cosines else math.nan
+        return fmean(cosines) if cosines else math.nan
 
 
 def _cosine(found: ClassMoments) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from statistics import fmean
 from typing import ClassVar
 
 from heldin.needs import SampleGradients
@@ -13,20 +14,9 @@ from heldin.signals.signal import Family, Signal
 from heldin.types import Direction
 
 
-@dataclass(frozen=True)
-class _Coherence(Signal[tuple[Moments, ...]]):
-    """A ratio of ||sum of gradients||^2 and the sum of ||gradient||^2."""
-
-    family: ClassVar[Family] = Family.NOISE_TO_SIGNAL
-
-    @property
-    def needs(self) -> SampleGradients:
-        return SampleGradients()
-
-
 @register
 @dataclass(frozen=True)
-class Coherence(_Coherence):
+class Coherence(Signal[tuple[Moments, ...]]):
     """The number of samples of a batch that one sample's gradient helps, itself included: 1 if orthogonal, at most n.
 
     Formula:
@@ -47,22 +37,23 @@ class Coherence(_Coherence):
         >>> import heldin
         >>> model = torch.nn.Linear(1, 1, bias=False)
         >>> batches = [(torch.tensor([[3.0], [1.0]]), torch.zeros(2, 1))]
-        >>> found = heldin.measure(model, lambda output, target: output, batches, signals="coherence")
-        >>> round(found["coherence"], 4)  # gradients 3 and 1: 16 / 10
-        1.6
+        >>> heldin.measure(model, lambda output, target: output, batches, signals="coherence")  # 16 / 10
+        {'coherence': 1.6}
     """
 
     name: ClassVar[str] = "coherence"
+    needs: ClassVar[SampleGradients] = SampleGradients()
     direction: ClassVar[Direction] = Direction.FALLS
+    family: ClassVar[Family] = Family.NOISE_TO_SIGNAL
     reference: ClassVar[str] = "Chatterjee, Zielinski 2020"
 
     def read(self, batches: tuple[Moments, ...]) -> float:
-        return math.fsum(_ratio(_sum_sq(batch), batch.norm_sq_sum) for batch in batches) / len(batches)
+        return fmean(_ratio(_sum_sq(batch), batch.norm_sq_sum) for batch in batches)
 
 
 @register
 @dataclass(frozen=True)
-class Diversity(_Coherence):
+class Diversity(Signal[tuple[Moments, ...]]):
     """How much per-sample gradients cancel each other: 1/n if all are equal, 1 if all are orthogonal.
 
     Formula:
@@ -83,17 +74,18 @@ class Diversity(_Coherence):
         >>> import heldin
         >>> model = torch.nn.Linear(1, 1, bias=False)
         >>> batches = [(torch.tensor([[3.0], [1.0]]), torch.zeros(2, 1))]
-        >>> found = heldin.measure(model, lambda output, target: output, batches, signals="diversity")
-        >>> round(found["diversity"], 4)  # gradients 3 and 1: 10 / 16
-        0.625
+        >>> heldin.measure(model, lambda output, target: output, batches, signals="diversity")  # 10 / 16
+        {'diversity': 0.625}
     """
 
     name: ClassVar[str] = "diversity"
+    needs: ClassVar[SampleGradients] = SampleGradients()
     direction: ClassVar[Direction] = Direction.RISES
+    family: ClassVar[Family] = Family.NOISE_TO_SIGNAL
     reference: ClassVar[str] = "Yin et al. 2018"
 
     def read(self, batches: tuple[Moments, ...]) -> float:
-        return math.fsum(_ratio(batch.norm_sq_sum, _sum_sq(batch)) for batch in batches) / len(batches)
+        return fmean(_ratio(batch.norm_sq_sum, _sum_sq(batch)) for batch in batches)
 
 
 def _sum_sq(batch: Moments) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from statistics import fmean
 from typing import ClassVar
 
 from heldin.errors import require_choice
@@ -22,6 +23,7 @@ class _Disparity(Signal[Gram]):
 
     direction: ClassVar[Direction] = Direction.RISES
     family: ClassVar[Family] = Family.NOISE
+    reference: ClassVar[str] = "Forouzesh, Thiran 2021"
 
     rescale: Rescale = "std"
     normalize: bool = False
@@ -30,8 +32,7 @@ class _Disparity(Signal[Gram]):
         require_choice("rescale", self.rescale, RESCALINGS)
 
     def _mean_distance(self, gram: Gram, pairs: Iterable[tuple[int, int]]) -> float:
-        distances = [gram.distance(i, j) for i, j in pairs]
-        mean = math.fsum(distances) / len(distances)
+        mean = fmean(gram.distance(i, j) for i, j in pairs)
         return mean / math.sqrt(gram.num_parameters) if self.normalize else mean
 
 
@@ -66,20 +67,14 @@ class GradientDisparity(_Disparity):
     Example:
         >>> import torch
         >>> import heldin
-        >>> model = torch.nn.Linear(2, 1, bias=False)
-        >>> _ = torch.nn.init.ones_(model.weight)
-        >>> batches = [
-        ...     (torch.tensor([[1.0, 0.0], [0.0, 3.0]]), torch.zeros(2)),
-        ...     (torch.tensor([[4.0, 0.0], [1.0, 1.0]]), torch.zeros(2)),
-        ...     (torch.tensor([[0.0, 1.0], [2.0, 3.0]]), torch.zeros(2)),
-        ... ]
-        >>> found = heldin.measure(model, lambda output, target: output.squeeze(1), batches)
-        >>> round(found["gradient_disparity"], 4)
-        2.3333
+        >>> model = torch.nn.Linear(1, 1, bias=False)
+        >>> batches = [(torch.full((4, 1), x), torch.zeros(4, 1)) for x in (1.0, 2.0, 4.0)]
+        >>> signal = heldin.GradientDisparity(rescale="none")  # gradients 1, 2 and 4
+        >>> heldin.measure(model, torch.nn.L1Loss(), batches, signals=signal)
+        {'gradient_disparity': 2.0}
     """
 
     name: ClassVar[str] = "gradient_disparity"
-    reference: ClassVar[str] = "Forouzesh, Thiran 2021"
 
     @property
     def needs(self) -> BatchGradients:
@@ -122,7 +117,6 @@ class TrainValDisparity(_Disparity):
     """
 
     name: ClassVar[str] = "train_val_disparity"
-    reference: ClassVar[str] = "Forouzesh, Thiran 2021"
 
     @property
     def needs(self) -> BatchGradients:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from statistics import fmean
 from typing import ClassVar
 
 from heldin.errors import require_choice
@@ -25,7 +26,7 @@ class GradientVariance(Signal[Gram]):
     Shapes:
         gradients (s, d) -> one number.
     Cost:
-        s forward and backward passes; memory s * d. No further cost beside gradient disparity (same Gram matrix).
+        s forward and backward passes; memory s * d. Free beside gradient disparity (same Gram matrix).
     Misleads when:
         gradient disparity does. In high dimension disparity is nearly sqrt(2 Var), so both rise and fall together and
         stop at the same epoch: it is not independent evidence.
@@ -41,9 +42,8 @@ class GradientVariance(Signal[Gram]):
         >>> import heldin
         >>> batches = [(torch.full((4, 1), x), torch.zeros(4, 1)) for x in (1.0, 3.0)]
         >>> signal = heldin.GradientVariance(rescale="none")
-        >>> found = heldin.measure(torch.nn.Linear(1, 1, bias=False), torch.nn.L1Loss(), batches, signals=signal)
-        >>> round(found["gradient_variance"], 4)
-        2.0
+        >>> heldin.measure(torch.nn.Linear(1, 1, bias=False), torch.nn.L1Loss(), batches, signals=signal)
+        {'gradient_variance': 2.0}
     """
 
     name: ClassVar[str] = "gradient_variance"
@@ -66,8 +66,7 @@ class GradientVariance(Signal[Gram]):
 
 def variance(gram: Gram) -> float:
     """The unbiased variance of the gradients, summed over coordinates: half the mean squared distance over pairs."""
-    squares = [gram.distance_sq(i, j) for i, j in gram.pairs()]
-    return math.fsum(squares) / (2 * len(squares))
+    return fmean(gram.distance_sq(i, j) for i, j in gram.pairs()) / 2.0
 
 
 @register
@@ -83,9 +82,9 @@ class NoiseScale(Signal[Gram]):
     Cost:
         s forward and backward passes; memory s * d.
     Misleads when:
-        its rise is taken for overfitting: it rises throughout training, since the gradient shrinks and its noise does
-        not. If the estimate of |G|^2 is not positive, the value is infinite; five of these in a row stop training with
-        reason NOT_FINITE. For early stopping use `unbiased=False`.
+        its rise is taken for overfitting: the gradient shrinks throughout training, its noise does not. It is infinite
+        if the estimate of |G|^2 is not positive; five of these in a row stop training with reason NOT_FINITE. For early
+        stopping use `unbiased=False`.
     Reference:
         McCandlish, Kaplan, Amodei et al., "An Empirical Model of Large-Batch Training", 2018. No stopping rule.
 
@@ -103,20 +102,16 @@ class NoiseScale(Signal[Gram]):
     """
 
     name: ClassVar[str] = "noise_scale"
+    needs: ClassVar[BatchGradients] = BatchGradients("none", inner=True)
     direction: ClassVar[Direction] = Direction.RISES
     family: ClassVar[Family] = Family.NOISE_TO_SIGNAL
     reference: ClassVar[str] = "McCandlish et al. 2018"
 
     unbiased: bool = True
 
-    @property
-    def needs(self) -> BatchGradients:
-        return BatchGradients("none", inner=True)
-
     def read(self, gram: Gram) -> float:
-        size = math.fsum(gram.num_samples[: gram.split]) / gram.split if gram.num_samples else 1.0
-        inner = [gram.inner(i, j) for i, j in gram.pairs()]
-        signal_sq = math.fsum(inner) / len(inner)
+        size = fmean(gram.num_samples[: gram.split]) if gram.num_samples else 1.0
+        signal_sq = fmean(gram.inner(i, j) for i, j in gram.pairs())
         noise = variance(gram)
         if not self.unbiased:
             signal_sq += noise / gram.split

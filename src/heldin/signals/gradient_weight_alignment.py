@@ -47,7 +47,7 @@ class GradientWeightAlignment(Signal[Tensor]):
 
     Example:
         >>> import torch
-        >>> from heldin.signals.gradient_weight_alignment import GradientWeightAlignment
+        >>> from heldin import GradientWeightAlignment
         >>> gamma = torch.tensor([0.0, 0.0, 0.0, 0.0, 1.0])
         >>> round(GradientWeightAlignment().read(gamma), 6)
         0.137931

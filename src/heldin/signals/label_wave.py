@@ -37,7 +37,7 @@ class LabelWave(StatefulSignal[Tensor]):
 
     Example:
         >>> import torch
-        >>> from heldin.signals.label_wave import LabelWave
+        >>> from heldin import LabelWave
         >>> memory, first = LabelWave().step({}, torch.eye(3))
         >>> memory, second = LabelWave().step(memory, torch.eye(3)[[0, 2, 1]])
         >>> first, second
@@ -45,14 +45,11 @@ class LabelWave(StatefulSignal[Tensor]):
     """
 
     name: ClassVar[str] = "label_wave"
+    needs: ClassVar[Outputs] = Outputs()
     direction: ClassVar[Direction] = Direction.RISES
     family: ClassVar[Family] = Family.FUNCTION
     rule: ClassVar[Rule] = FirstMinimum(window=3, patience=5)
     reference: ClassVar[str] = "Yuan, Feng, Liu 2024"
-
-    @property
-    def needs(self) -> Outputs:
-        return Outputs()
 
     def step(self, memory: Memory, outputs: Tensor) -> tuple[Memory, float | None]:
         if torch.isnan(outputs).any():

@@ -43,7 +43,7 @@ class OptimizationVariance(Signal[Tensor]):
 
     Example:
         >>> import torch
-        >>> from heldin.signals.optimization_variance import OptimizationVariance
+        >>> from heldin import OptimizationVariance
         >>> logits = torch.tensor([[[1.0]], [[3.0]]])  # one input, after a step on each of two batches
         >>> OptimizationVariance().read(logits)
         0.2

@@ -42,7 +42,7 @@ class PredictionVariance(StatefulSignal[Tensor]):
 
     Example:
         >>> import torch
-        >>> from heldin.signals.prediction_variance import PredictionVariance
+        >>> from heldin import PredictionVariance
         >>> signal = PredictionVariance(window=2)
         >>> memory, first = signal.step({}, torch.tensor([[1.0], [2.0]]))
         >>> memory, second = signal.step(memory, torch.tensor([[3.0], [2.0]]))
@@ -77,10 +77,8 @@ class PredictionVariance(StatefulSignal[Tensor]):
                 f"Prediction variance compares the outputs for the same samples in the same order. Found "
                 f"{tuple(newest.shape[1:])} after {tuple(kept.shape[1:])}. Give it the same samples each time."
             )
-        kept = torch.cat([kept, newest])[-self.window :].clone()  # a slice would be saved with all it is cut from
-        return {"outputs": kept}, _variance(kept) if len(kept) == self.window else None
-
-
-def _variance(kept: Tensor) -> float:
-    f = kept.double().reshape(*kept.shape[:2], -1)  # (W, n, k)
-    return float((f - f.mean(0)).square().sum(2).mean())
+        kept = torch.cat([kept, newest])[-self.window :].clone()  # a slice would be saved with the whole tensor
+        if len(kept) < self.window:
+            return {"outputs": kept}, None
+        f = kept.double().reshape(*kept.shape[:2], -1)  # (W, n, k)
+        return {"outputs": kept}, float((f - f.mean(0)).square().sum(2).mean())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import combinations, product
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -15,12 +16,12 @@ from torch import Tensor, nn
 
 def gradient_disparity(G: Tensor) -> float:
     """Mean distance over the unordered pairs of rows."""
-    return mean([distance(a, b) for a, b in combinations(G, 2)])
+    return fmean(distance(a, b) for a, b in combinations(G, 2))
 
 
 def train_val_disparity(G: Tensor, H: Tensor) -> float:
     """Mean distance over all pairs of a row of G and a row of H."""
-    return mean([distance(a, b) for a, b in product(G, H)])
+    return fmean(distance(a, b) for a, b in product(G, H))
 
 
 def batch_gradients(
@@ -49,26 +50,18 @@ def batch_gradients(
 
 def scaled_loss(losses: Tensor, rescale: str) -> Tensor:
     """The scalar that is differentiated; `grad_std` and `pooled_std` divide afterwards."""
-    scaled: dict[str, Callable[[], Any]] = {
-        "std": lambda: losses / losses.std(),
-        "std_detached": lambda: losses / losses.std().detach(),
-        "minmax": lambda: (losses - losses.min()) / (losses.max() - losses.min()),
-        "none": lambda: losses,
-        "grad_std": lambda: losses,
-        "pooled_std": lambda: losses,
-    }
-    value: Tensor = scaled[rescale]().mean()
-    return value
+    if rescale == "std":
+        losses = losses / losses.std()
+    elif rescale == "std_detached":
+        losses = losses / losses.std().detach()
+    elif rescale == "minmax":
+        losses = (losses - losses.min()) / (losses.max() - losses.min())
+    return losses.mean()
 
 
 def distance(a: Tensor, b: Tensor) -> float:
     """||a - b||, in double precision."""
     return float(((a.double() - b.double()) ** 2).sum().sqrt())
-
-
-def mean(values: list[float]) -> float:
-    """The arithmetic mean."""
-    return sum(values) / len(values)
 
 
 def gradient_variance(G: Tensor) -> float:
@@ -78,17 +71,17 @@ def gradient_variance(G: Tensor) -> float:
 
 def inner_product(G: Tensor) -> float:
     """Mean inner product over the unordered pairs of rows."""
-    return mean([float(a.double() @ b.double()) for a, b in combinations(G, 2)])
+    return fmean(float(a @ b) for a, b in combinations(G.double(), 2))
 
 
 def sign(G: Tensor) -> float:
     """Mean sign of the inner product over the unordered pairs of rows."""
-    return mean([float(torch.sign(a.double() @ b.double())) for a, b in combinations(G, 2)])
+    return fmean(float(torch.sign(a @ b)) for a, b in combinations(G.double(), 2))
 
 
 def cosine(G: Tensor) -> float:
     """Mean cosine over the unordered pairs of rows."""
-    return mean([float(a @ b / (a.norm() * b.norm())) for a, b in combinations(G.double(), 2)])
+    return fmean(float(a @ b / (a.norm() * b.norm())) for a, b in combinations(G.double(), 2))
 
 
 def gradient_confusion(G: Tensor, of: str) -> float:
@@ -122,14 +115,14 @@ def coherence(G: Tensor) -> float:
 def class_alignment(G: Tensor, labels: Tensor) -> float:
     """Mean inner product over pairs of rows of a class, over the square of their mean norm; mean over classes."""
     groups = [G.double()[labels == label] for label in sorted(set(labels.tolist())) if (labels == label).sum() >= 2]
-    return mean([inner_product(rows) / float(rows.norm(dim=1).mean()) ** 2 for rows in groups])
+    return fmean(inner_product(rows) / float(rows.norm(dim=1).mean()) ** 2 for rows in groups)
 
 
 def stiffness(G: Tensor, labels: Tensor) -> float:
     """Mean cosine over pairs of rows of a class that are not zero; mean over classes."""
     live = G.double().norm(dim=1) > 0
     groups = [G[live & (labels == label)] for label in sorted(set(labels.tolist()))]
-    return mean([cosine(rows) for rows in groups if len(rows) >= 2])
+    return fmean(cosine(rows) for rows in groups if len(rows) >= 2)
 
 
 def sample_gradients(model: nn.Module, sample_loss: Callable[[Any, Any], Tensor], batch: Any) -> Tensor:
@@ -147,9 +140,9 @@ def optimization_variance(outputs: Tensor) -> float:
     for x in range(outputs.shape[1]):
         after = [outputs[b, x].double().flatten() for b in range(len(outputs))]
         centre = torch.stack(after).mean(0)
-        variance = mean([float(((f - centre) ** 2).sum()) for f in after])
-        ratios.append(variance / mean([float((f**2).sum()) for f in after]))
-    return mean(ratios)
+        variance = fmean(float(((f - centre) ** 2).sum()) for f in after)
+        ratios.append(variance / fmean(float((f**2).sum()) for f in after))
+    return fmean(ratios)
 
 
 def label_wave(before: Tensor, now: Tensor) -> int:
@@ -166,15 +159,15 @@ def alignment(z: Tensor, weight: Tensor, delta: Tensor) -> float:
 
 def gradient_weight_alignment(gamma: Sequence[float], beta: float = 1.2) -> float:
     """The mean divided by the biased excess kurtosis plus beta."""
-    centre = mean(list(gamma))
-    second = mean([(value - centre) ** 2 for value in gamma])
-    fourth = mean([(value - centre) ** 4 for value in gamma])
+    centre = fmean(gamma)
+    second = fmean((value - centre) ** 2 for value in gamma)
+    fourth = fmean((value - centre) ** 4 for value in gamma)
     return centre / (fourth / second**2 - 3.0 + beta)
 
 
 def susceptibility(losses: Sequence[tuple[float, float]]) -> float:
     """The mean drop of the loss."""
-    return mean([before - after for before, after in losses])
+    return fmean(before - after for before, after in losses)
 
 
 def prediction_variance(window: Sequence[Tensor]) -> float:
@@ -182,5 +175,5 @@ def prediction_variance(window: Sequence[Tensor]) -> float:
     values = []
     for sample in zip(*window, strict=True):
         centre = sum(f.double() for f in sample) / len(sample)
-        values.append(mean([float(((f.double() - centre) ** 2).sum()) for f in sample]))
-    return mean(values)
+        values.append(fmean(float(((f.double() - centre) ** 2).sum()) for f in sample))
+    return fmean(values)

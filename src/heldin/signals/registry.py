@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any, TypeVar
 
 from heldin.errors import ArgumentError, near_match
@@ -95,24 +95,15 @@ def signals_by_label(signals: Any) -> dict[str, Signal[Any]]:
     return dict(zip(labels, known, strict=True))
 
 
-@dataclass(frozen=True)
-class SignalTable:
+class SignalTable(tuple[dict[str, str], ...]):
     """All signals, one row per signal; printed as a table."""
 
-    rows: tuple[dict[str, str], ...]
-
     def __str__(self) -> str:
-        lines = [{column: column for column in self.rows[0]}, *self.rows]
-        widths = {column: max(len(line[column]) for line in lines) for column in self.rows[0]}
+        lines = [{column: column for column in self[0]}, *self]
+        widths = {column: max(len(line[column]) for line in lines) for column in self[0]}
         return "\n".join("  ".join(line[column].ljust(widths[column]) for column in widths).rstrip() for line in lines)
 
     __repr__ = __str__
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __iter__(self) -> Iterator[dict[str, str]]:
-        return iter(self.rows)
 
 
 def list_signals() -> SignalTable:
@@ -126,7 +117,7 @@ def list_signals() -> SignalTable:
         >>> next(row["direction"] for row in table if row["name"] == "gradient_disparity")
         'rises'
     """
-    return SignalTable(tuple(_row(REGISTRY[name]) for name in names()))
+    return SignalTable(_row(REGISTRY[name]) for name in names())
 
 
 def names() -> list[str]:

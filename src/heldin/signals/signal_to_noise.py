@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from statistics import fmean
 from typing import ClassVar
 
 from heldin.errors import BatchesError
@@ -45,12 +46,13 @@ class EvidenceBased(Signal[tuple[Moments, ...]]):
         >>> import heldin
         >>> model = torch.nn.Linear(1, 1, bias=False)
         >>> batches = [(torch.tensor([[3.0], [1.0]]), torch.zeros(2, 1))]
-        >>> found = heldin.measure(model, lambda output, target: output, batches, signals="evidence_based")
-        >>> round(found["evidence_based"], 4)  # gradients 3 and 1: mean 2, variance 2
-        -3.0
+        >>> # The gradients are 3 and 1, with mean 2 and variance 2.
+        >>> heldin.measure(model, lambda output, target: output, batches, signals="evidence_based")
+        {'evidence_based': -3.0}
     """
 
     name: ClassVar[str] = "evidence_based"
+    needs: ClassVar[SampleGradients] = SampleGradients()
     direction: ClassVar[Direction] = Direction.RISES
     family: ClassVar[Family] = Family.COORDINATES
     rule: ClassVar[Rule] = Level(0.0)
@@ -58,12 +60,8 @@ class EvidenceBased(Signal[tuple[Moments, ...]]):
 
     bias_correct: bool = False
 
-    @property
-    def needs(self) -> SampleGradients:
-        return SampleGradients()
-
     def read(self, batches: tuple[Moments, ...]) -> float:
-        return math.fsum(1.0 - self._correction(batch) * mean_t_sq(batch) for batch in batches) / len(batches)
+        return fmean(1.0 - self._correction(batch) * _mean_t_sq(batch) for batch in batches)
 
     def _correction(self, batch: Moments) -> float:
         if not self.bias_correct:
@@ -76,7 +74,7 @@ class EvidenceBased(Signal[tuple[Moments, ...]]):
         return (batch.num_samples - 3) / (batch.num_samples - 1)
 
 
-def mean_t_sq(batch: Moments) -> float:
+def _mean_t_sq(batch: Moments) -> float:
     """The mean of t^2 over the coordinates that vary; infinite if none does, NaN if all gradients are zero."""
     if batch.num_live:
         return batch.t_sq_sum / batch.num_live
@@ -111,29 +109,25 @@ class GradientSNR(Signal[tuple[Moments, ...]]):
         >>> import heldin
         >>> model = torch.nn.Linear(1, 1, bias=False)
         >>> batches = [(torch.tensor([[3.0], [1.0]]), torch.zeros(2, 1))]
-        >>> found = heldin.measure(model, lambda output, target: output, batches, signals="gsnr")
-        >>> round(found["gsnr"], 4)  # gradients 3 and 1: mean 2, variance 1
-        4.0
+        >>> heldin.measure(model, lambda output, target: output, batches, signals="gsnr")  # mean 2, variance 1
+        {'gsnr': 4.0}
     """
 
     name: ClassVar[str] = "gsnr"
+    needs: ClassVar[SampleGradients] = SampleGradients()
     direction: ClassVar[Direction] = Direction.FALLS
     family: ClassVar[Family] = Family.COORDINATES
     reference: ClassVar[str] = "Liu et al. 2020"
 
     ratio_of_sums: bool = False
 
-    @property
-    def needs(self) -> SampleGradients:
-        return SampleGradients()
-
     def read(self, batches: tuple[Moments, ...]) -> float:
-        return math.fsum(self._of_batch(batch) for batch in batches) / len(batches)
+        return fmean(self._of_batch(batch) for batch in batches)
 
     def _of_batch(self, batch: Moments) -> float:
         n = batch.num_samples
         if not self.ratio_of_sums:
-            return mean_t_sq(batch) / (n - 1)
+            return _mean_t_sq(batch) / (n - 1)
         if batch.variance == 0.0:
             return math.inf if batch.mean_sq else math.nan
         return batch.mean_sq / (batch.variance * (n - 1) / n)

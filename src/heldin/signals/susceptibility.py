@@ -28,11 +28,11 @@ class Susceptibility(StatefulSignal[tuple[float, float]]):
         the learning rate falls (a smaller step learns less); momentum is large (the step continues that of training);
         training is long (a mean over all readings changes slowly).
     Reference:
-        Forouzesh, Sedghi, Thiran, "Leveraging Unlabeled Data to Track Memorization", ICLR 2023. No
-        stopping rule: the authors select models with low susceptibility and high training accuracy.
+        Forouzesh, Sedghi, Thiran, "Leveraging Unlabeled Data to Track Memorization", ICLR 2023. No stopping rule: the
+        authors select models with low susceptibility and high training accuracy.
 
     Example:
-        >>> from heldin.signals.susceptibility import Susceptibility
+        >>> from heldin import Susceptibility
         >>> memory, first = Susceptibility().step({}, (2.0, 1.5))
         >>> memory, second = Susceptibility().step(memory, (2.0, 1.0))
         >>> first, second
@@ -40,13 +40,10 @@ class Susceptibility(StatefulSignal[tuple[float, float]]):
     """
 
     name: ClassVar[str] = "susceptibility"
+    needs: ClassVar[RandomLabelStep] = RandomLabelStep()
     direction: ClassVar[Direction] = Direction.RISES
     family: ClassVar[Family] = Family.FUNCTION
     reference: ClassVar[str] = "Forouzesh, Sedghi, Thiran 2023"
-
-    @property
-    def needs(self) -> RandomLabelStep:
-        return RandomLabelStep()
 
     def step(self, memory: Memory, losses: tuple[float, float]) -> tuple[Memory, float | None]:
         before, after = losses
