@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from heldin.cli.options import DEFAULT_STORE, RunIds, StoreFolder, filter_options, optional
-from heldin.cli.output import note, show, writing
+from heldin.cli.output import note, show
 from heldin.cli.records import finished_groups, read_records, select_methods
 from heldin.errors import ArgumentError, near_match, require_choice, require_integer
 from heldin.lab.curves import Group, require_recorded
+from heldin.lab.store import explain_os_errors
 
 if TYPE_CHECKING:
     from heldin.lab.figures import ComparisonDisplay, CurvesDisplay, ScatterDisplay
@@ -119,7 +120,7 @@ def _draw(panels: Sequence[tuple[str, float, Display]], target: Path) -> None:
         display.plot(axis)
         if title:
             axis.set_title(literal(textwrap.fill(title, 90)), fontsize="small")
-    with writing(target):
+    with explain_os_errors(target, "Choose another place with --out."):
         target.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(target, dpi=150)
     plt.close(figure)

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from heldin.cli.options import DEFAULT_STORE, option_name
-from heldin.cli.output import note, writing
+from heldin.cli.output import note
 from heldin.errors import ArgumentError, DamagedRunError, StoreError, near_match
 from heldin.lab.curves import Group, groups, require_recorded
 from heldin.lab.methods import Kind, StoppingMethod, authors_method, methods_for
 from heldin.lab.spec import RunSpec
-from heldin.lab.store import RunRecord, Store
+from heldin.lab.store import RunRecord, Store, explain_os_errors
 from heldin.rules import ConsecutiveRises, NthRise, Rule
 
 
@@ -81,7 +81,7 @@ def require_store(store: Path, specs: Iterable[RunSpec] = ()) -> None:
     """Raise an error if a folder cannot be written, was written by a newer heldin, or has one of these runs damaged."""
     runs = store / "runs"
     probe = runs / f".write-test-{os.getpid()}"
-    with writing(store, "--store"):
+    with explain_os_errors(store, "Choose another place with --store."):
         runs.mkdir(parents=True, exist_ok=True)
         probe.touch()
         probe.unlink()

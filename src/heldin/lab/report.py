@@ -11,7 +11,6 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime, timezone
 from functools import partial
 from importlib.resources import files
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import heldin
-from heldin.errors import ArgumentError, MissingExtraError, StoreError
+from heldin.errors import ArgumentError, MissingExtraError
 from heldin.lab.charts import SHOWN, Json, chart_of
 from heldin.lab.conclusion import best_epochs, conclude, error_gap, find_outcome, main_signal, require_signal
 from heldin.lab.costs import total_cost, unit_seconds
@@ -27,7 +26,7 @@ from heldin.lab.curves import METRICS, Estimate, Group, groups, setting_of
 from heldin.lab.methods import ORACLES, Kind, StoppingMethod, authors_method, measured_signals
 from heldin.lab.select import Outcome, Protocol, compare
 from heldin.lab.spec import RunSpec
-from heldin.lab.store import RunRecord
+from heldin.lab.store import RunRecord, write_atomically
 from heldin.lab.tables import EMPTY, Cell, Markup, Table, element, escape, join
 
 Line: TypeAlias = Mapping[str, Any]
@@ -103,7 +102,8 @@ def write_report(
         main=join([*sections, environment_html(begun if given is None else given), guide]),
         charts=[each.chart for each in settings if each.chart is not None],
     )
-    return _write(Path(path), text)
+    write_atomically(Path(path), text, remedy="Choose another file, or free disk space.")
+    return Path(path)
 
 
 def html_page(title: str, *, header: Markup, main: Markup, charts: Sequence[Json] = ()) -> str:
@@ -132,23 +132,6 @@ def _plotly() -> str:
     except ImportError as error:
         raise MissingExtraError('The report needs plotly. Install it: pip install "heldin[lab]".') from error
     return str(get_plotlyjs())
-
-
-def _write(path: Path, text: str) -> Path:
-    """Write the page in one step, so that no partial page is left behind."""
-    beside = path.with_name(path.name + ".new")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_text(text, encoding="utf-8")
-        beside.replace(path)
-    except OSError as error:
-        with suppress(OSError):
-            beside.unlink()
-        raise StoreError(
-            f"The report cannot be written to {path}: {error.strerror or error}. Choose another file, or free disk "
-            "space."
-        ) from error
-    return path
 
 
 class _Setting:

@@ -26,7 +26,6 @@ from heldin.lab.measurements import Measurements
 from heldin.lab.registry import LOSSES, OPTIMIZERS, build_model
 from heldin.lab.spec import RunSpec, parse_signal
 from heldin.lab.store import JsonObject, RunFolder, RunRecord, Store
-from heldin.needs import BatchGradients
 from heldin.probing.isolation import derive_seed, seeded_randomness
 from heldin.probing.losses import unreduced
 
@@ -117,8 +116,7 @@ def _require_enough_data(spec: RunSpec, arrays: Arrays, num: int) -> None:
             f"{spec.dataset}. Train without it, or on another dataset."
         )
     for label in spec.signals:
-        need = parse_signal(label).signal.needs
-        if isinstance(need, BatchGradients) and need.against and spec.fold is None:
+        if parse_signal(label).signal.needs.uses_second_set and spec.fold is None:
             raise ArgumentError(
                 f"The signal {label!r} compares with the fold left out. Found a run on all the data. "
                 "Give a fold and the number of folds (--folds 5), or leave the signal out."

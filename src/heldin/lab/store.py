@@ -23,6 +23,10 @@ from heldin.errors import DamagedRunError, StoreError
 from heldin.lab.spec import RunSpec, spec_from
 
 VERSION = 1
+REMEDY = (
+    "What was recorded before is safe. Make room, or choose another folder with --store, and run the same command "
+    "again."
+)
 NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}  # JSON has no numbers for these
 
 JsonObject: TypeAlias = dict[str, Any]
@@ -223,15 +227,14 @@ class RunFolder:
         return RunRecord(self.spec, tuple(self.lines()), self.done)
 
 
-def write_atomically(path: Path, content: str | Callable[[Path], object]) -> None:
+def write_atomically(path: Path, content: str | Callable[[Path], object], remedy: str = REMEDY) -> None:
     """Write a file completely or not at all: to a temporary file beside `path`, which then replaces it.
 
-    Args:
-        path: the file.
-        content: its text, or a function that writes it to the path it is given.
+    `content` is a text, or a function that writes to the path it is given. Missing folders are created.
     """
     temporary = path.with_name(path.name + ".new")
-    with explain_os_errors(path):
+    with explain_os_errors(path, remedy):
+        path.parent.mkdir(parents=True, exist_ok=True)
         try:
             if isinstance(content, str):
                 temporary.write_bytes(content.encode())  # the same line ends on every system
@@ -245,17 +248,14 @@ def write_atomically(path: Path, content: str | Callable[[Path], object]) -> Non
 
 
 @contextmanager
-def explain_os_errors(path: Path) -> Iterator[None]:
+def explain_os_errors(path: Path, remedy: str = REMEDY) -> Iterator[None]:
     """Turn the errors of a full disk or a read-only folder into a `StoreError` that says what to do."""
     try:
         yield
     except StoreError:
         raise
     except OSError as error:
-        raise StoreError(
-            f"{path} cannot be written: {error.strerror or error}. What was recorded before is safe. "
-            "Make room, or choose another folder with --store, and run the same command again."
-        ) from error
+        raise StoreError(f"{path} cannot be written: {error.strerror or error}. {remedy}") from error
 
 
 def encode_json(value: Any) -> Any:
