@@ -74,7 +74,7 @@ def _signal_panels(
 ) -> list[tuple[str, float, Display]]:
     """Title, height and content of a panel for each setting and signal; a scatter has all settings in one."""
     from heldin.lab.conclusion import main_signal
-    from heldin.lab.figures import CurvesDisplay, ScatterDisplay
+    from heldin.lab.figures import HEIGHT, CurvesDisplay, ScatterDisplay
 
     full = [group for group in found if group.full and group.signals]
     if not full:
@@ -85,9 +85,9 @@ def _signal_panels(
     for label in signals or dict.fromkeys(str(main_signal(group)) for group in full):
         having = [group for group in full if label in group.signals]
         if kind == "scatter":
-            panels.append(("", 4.0, ScatterDisplay(having, label, metrics[0])))
+            panels.append(("", HEIGHT, ScatterDisplay(having, label, metrics[0])))
         else:
-            panels += [(g.title, 4.0, CurvesDisplay(g.full, label, metrics, patience)) for g in having]
+            panels += [(g.title, HEIGHT, CurvesDisplay(g.full, label, metrics, patience)) for g in having]
     return panels
 
 
@@ -100,7 +100,7 @@ def _comparison_panels(
     panels: list[tuple[str, float, Display]] = []
     for group in found:
         display = ComparisonDisplay(compare(group, select_methods(group, signals, patience=patience)), metric)
-        panels.append((group.title, 1.2 + 0.28 * len(display.frame()), display))
+        panels.append((group.title, display.height, display))
     return panels
 
 

@@ -21,12 +21,13 @@ from heldin.rules import ConsecutiveRises, NthRise, Rule
 def read_records(store: Path, ids: list[str] | None, wanted: Mapping[str, object]) -> list[RunRecord]:
     """The records of the runs that the options select. Damaged runs are named and left out.
 
-    Args:
-        store: the folder with the records.
-        ids: the beginnings of run ids; None selects all.
-        wanted: a field of a spec -> the value or values it may have; None selects all.
+    `ids` are the beginnings of run ids. `wanted` maps a field of a spec to the value or values it may have. None
+    selects all.
     """
-    require_runs(store)
+    if not (store / "runs").is_dir():
+        raise StoreError(
+            f"There are no records in {store}. Start with `heldin run`, or name their folder with --store."
+        )
     allowed: dict[str, list[object]] = {}
     for name, value in wanted.items():
         if value is not None and value != []:
@@ -67,14 +68,6 @@ def _explain_empty(
                 f"There are runs with {', '.join(words)}.{near_match(str(values[0]), words)}"
             )
     return f"None of the {len(specs)} runs in {store} satisfies all of these options. `heldin status` lists them."
-
-
-def require_runs(store: Path) -> None:
-    """Raise an error if a folder has no records."""
-    if not (store / "runs").is_dir():
-        raise StoreError(
-            f"There are no records in {store}. Start with `heldin run`, or name their folder with --store."
-        )
 
 
 def require_store(store: Path, specs: Iterable[RunSpec] = ()) -> None:
@@ -121,13 +114,10 @@ def finished_groups(records: Sequence[RunRecord], signals: list[str] | None = No
 def select_methods(
     group: Group, signals: list[str] | None, *, rule: str = "nth_rise", patience: int = 5
 ) -> list[StoppingMethod]:
-    """The stopping methods of a group that use these signals, or none, and these rules.
+    """The stopping methods of a group, for these signals (None: all) and these rules.
 
-    Args:
-        group: the runs of one setting.
-        signals: their labels; None for all that were recorded.
-        rule: `"nth_rise"`, `"consecutive_rises"`, `"own"` for the rule of a signal's authors, or `"all"`.
-        patience: the patience of the first two rules.
+    `rule` is `"nth_rise"` or `"consecutive_rises"`, both with `patience`, `"own"` for the rule of a signal's authors,
+    or `"all"`.
     """
     rules: dict[str, Rule] = {"nth_rise": NthRise(patience), "consecutive_rises": ConsecutiveRises(patience)}
 

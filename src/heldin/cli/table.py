@@ -46,6 +46,8 @@ def command(
     **wanted: object,
 ) -> None:
     """Compare stopping methods over the records: the epoch that each would have chosen, and the metrics there."""
+    from heldin.lab.conclusion import hardly_learned
+
     require_choice("table", kind, KINDS)
     require_choice("--format", format_, FORMATS)
     require_choice("--rule", rule, RULES)
@@ -75,12 +77,6 @@ def command(
         show_tables(tables)
     else:
         show(_text(tables, format_))
-    _warn(found)
-
-
-def _warn(found: Sequence[Group]) -> None:
-    from heldin.lab.conclusion import hardly_learned
-
     for group in found:
         if (warning := hardly_learned(group)) is not None:
             note(f"{group.title}: {warning}")

@@ -78,10 +78,7 @@ def num_probes(spec: RunSpec, num_samples: int | None = None) -> int:
 def total_cost(outcome: Outcome, spec: RunSpec, num_samples: int | None = None) -> Cost | None:
     """The cost of a stopping method for one seed, up to its stop; None for the oracles, which are not realizable.
 
-    Args:
-        outcome: the method, and the epochs it trained.
-        spec: the setting of the runs.
-        num_samples: the size of the training set, if the spec uses all of it.
+    `num_samples` is the size of the training set, if the spec of the setting uses all of it.
     """
     if outcome.method.kind in ORACLES:
         return None

@@ -71,19 +71,12 @@ DERIVED: dict[str, tuple[tuple[str, ...], Callable[..., float]]] = {
 
 @dataclass(frozen=True)
 class Group:
-    """The finished runs of one setting. Records of the same training are merged into one with all their signals.
+    """The finished runs of one setting. Records of the same training are merged into one with all their signals."""
 
-    Attributes:
-        setting: the spec that all runs share, with seed 0, no fold and no signals.
-        full: the runs on all the data, by seed.
-        folded: the runs without one fold, by number of folds, seed and fold.
-        unfinished: ids of the runs that have not reached their horizon; they are left out.
-    """
-
-    setting: RunSpec
-    full: tuple[RunRecord, ...]
-    folded: tuple[RunRecord, ...]
-    unfinished: tuple[str, ...] = ()
+    setting: RunSpec  # what all runs share, with seed 0, no fold and no signals
+    full: tuple[RunRecord, ...]  # the runs on all the data, by seed
+    folded: tuple[RunRecord, ...]  # the runs without one fold, by number of folds, seed and fold
+    unfinished: tuple[str, ...] = ()  # ids of the runs that have not reached their horizon; they are left out
 
     @property
     def title(self) -> str:

@@ -29,13 +29,9 @@ from heldin.lab.spec import RunSpec
 from heldin.lab.store import RunRecord, write_atomically
 from heldin.lab.tables import EMPTY, Cell, Markup, Table, element, escape, join
 
-Line: TypeAlias = Mapping[str, Any]
-"""A line of `timings.jsonl`."""
+Line: TypeAlias = Mapping[str, Any]  # of `timings.jsonl`
+Timings: TypeAlias = Mapping[str, Sequence[Line]]  # by run id
 
-Timings: TypeAlias = Mapping[str, Sequence[Line]]
-"""The lines of `timings.jsonl` by run id."""
-
-TEMPLATE = "page.html"
 PLACE = re.compile(r"\{\{(\w+)\}\}")
 SEEN = {Protocol.PER_RUN: "each run by its own curve", Protocol.MEAN_CURVE: "the mean curve"}
 ORDER = [*ORACLES, Kind.SIGNAL, Kind.KFOLD, Kind.KPLUS, Kind.KFOLD_EACH, Kind.HOLDOUT, Kind.NEVER]
@@ -63,21 +59,17 @@ def write_report(
     signal: str | None = None,
     num_samples: Mapping[str, int] | None = None,
 ) -> Path:
-    """Write one HTML page that loads nothing else.
+    """Write one HTML page that loads nothing else, and return its path.
 
     Args:
         records: the runs; those that differ only in seed and fold are grouped.
         path: the file to write; missing folders are created.
         title: the title of the page.
-        environment: the versions that the runs were made with, once or several times; by default the "begun" lines of
-            `timings`.
+        environment: the versions that the runs were made with; by default the "begun" lines of `timings`.
         timings: the lines of `timings.jsonl` by run id; with them the cost is also given in seconds.
         signal: the label of the signal to show first and to compare with; by default gradient disparity.
         num_samples: the size of the training set by dataset, for specs that use all of it; without it their cost is
-            given in epochs only.
-
-    Returns:
-        The path of the page.
+            in epochs only.
     """
     listed = list(records)
     found = groups(listed)
@@ -116,7 +108,7 @@ def html_page(title: str, *, header: Markup, main: Markup, charts: Sequence[Json
         "charts": embed_json(charts),
         "plotly": _plotly() if charts else "",
     }
-    template = files("heldin.lab").joinpath(TEMPLATE).read_text(encoding="utf-8")
+    template = files("heldin.lab").joinpath("page.html").read_text(encoding="utf-8")
     return PLACE.sub(lambda place: parts[place[1]], template)  # one pass, so inserted texts are not searched again
 
 
@@ -172,9 +164,8 @@ def _header(title: str, settings: Sequence[_Setting]) -> Markup:
     runs = f"{num_runs} run{'s' * (num_runs != 1)}, {len(settings)} setting{'s' * (len(settings) != 1)}"
     parts = [element("h1", title), element("p", runs, class_="soft")]
     if len(settings) > 1:
-        points = [
-            element("li", element("a", each.name, href=f"#{each.anchor}"), ". ", each.conclusion) for each in settings
-        ]
+        links = [(element("a", each.name, href=f"#{each.anchor}"), each.conclusion) for each in settings]
+        points = [element("li", link, ". ", conclusion) for link, conclusion in links]
         parts.append(element("ul", *points, class_="short"))
     return join(parts)
 
@@ -271,6 +262,14 @@ def _comparison(outcomes: Sequence[Outcome], methods: Sequence[StoppingMethod], 
         marks = [notes.setdefault(note, len(notes) + 1) for note in dict.fromkeys(each)]
         return join([method.name.replace("_", " "), *(element("sup", mark) for mark in marks)], " ")
 
+    def value(protocol: Protocol, quantity: str, method: StoppingMethod) -> Cell:
+        outcome = found[method, protocol]
+        if outcome is None:
+            return None
+        if quantity == "epoch":
+            return _number(outcome.epoch, 1.0, 1)
+        return _number(outcome.metrics.get(quantity), METRICS[quantity].factor, METRICS[quantity].decimals)
+
     columns: dict[str, Callable[[StoppingMethod], Cell]] = {
         "method": name,
         "lost, points": lambda method: _lost(lost.get(method), most),
@@ -281,27 +280,12 @@ def _comparison(outcomes: Sequence[Outcome], methods: Sequence[StoppingMethod], 
         shown = ["epoch", *(metrics if protocol is Protocol.PER_RUN else metrics[:2])]
         for quantity in shown:
             column = f"{protocol.value} {quantity}"
-            columns[column] = partial(_quantity, found, protocol, quantity)
+            columns[column] = partial(value, protocol, quantity)
             titles[column] = METRICS[quantity].title + METRICS[quantity].unit if quantity in METRICS else quantity
         headings.append((SEEN[protocol], len(shown) + (protocol is Protocol.PER_RUN)))
     table = Table.from_items(methods, columns)
     drawn = table.html(headings=headings, titles=titles, row_classes=[_row_class(m, signal) for m in methods])
     return join([drawn, element("ol", *(element("li", note) for note in notes), class_="notes") if notes else ""])
-
-
-def _quantity(
-    found: Mapping[tuple[StoppingMethod, Protocol], Outcome | None],
-    protocol: Protocol,
-    quantity: str,
-    method: StoppingMethod,
-) -> Cell:
-    """The epoch or a metric of a method under a protocol."""
-    outcome = found[method, protocol]
-    if outcome is None:
-        return None
-    if quantity == "epoch":
-        return _number(outcome.epoch, 1.0, 1)
-    return _number(outcome.metrics.get(quantity), METRICS[quantity].factor, METRICS[quantity].decimals)
 
 
 def _row_class(method: StoppingMethod, signal: str | None) -> str | None:
@@ -337,7 +321,7 @@ def cost_html(
     timings: Sequence[Line],
     num_samples: int | None,
 ) -> Markup:
-    """What each method costs up to its stop, for one seed; with timings also in seconds."""
+    """What each method costs up to its stop, for one seed and all its models; with timings also in seconds."""
     shown = [
         outcome
         for outcome in sorted(outcomes, key=lambda each: _rank(each.method))
@@ -347,7 +331,7 @@ def cost_html(
     ]
     columns: dict[str, Callable[[Outcome], Cell]] = {
         "method": lambda outcome: outcome.method.name.replace("_", " "),
-        "epochs trained": lambda outcome: f"{_num_epochs(outcome):.1f}",
+        "epochs trained": lambda o: f"{sum(c.trained + c.retrained for c in o.choices) / len(o.seeds):.1f}",
     }
     units = unit_seconds(timings)
     text = "For one seed, up to the stop of each run by its own curve; folds and retraining included."
@@ -361,11 +345,6 @@ def cost_html(
             text += " Seconds are computed from the median time of each operation."
     table = Table.from_items(shown, columns).html(row_classes=[_row_class(o.method, signal) for o in shown])
     return join([element("h3", "The cost"), table, element("p", text, class_="soft")])
-
-
-def _num_epochs(outcome: Outcome) -> float:
-    """Epochs of training for one seed, summed over all its models."""
-    return sum(choice.trained + choice.retrained for choice in outcome.choices) / len(outcome.seeds)
 
 
 def environment_html(begun: Iterable[Line]) -> Markup:

@@ -39,17 +39,8 @@ def run(
 ) -> RunRecord:
     """Train to the horizon and record every epoch; continue where an earlier call was interrupted.
 
-    Args:
-        spec: what to run.
-        store: where the records go.
-        data_root: the folder of the datasets.
-        on_epoch: called with each new line of the record.
-
-    Returns:
-        The whole record.
-
-    Raises:
-        RunLockedError: If another process is working on this run.
+    `data_root` is the folder of the datasets; `on_epoch` is called with each new line of the record. Returns the whole
+    record, and raises `RunLockedError` if another process is working on this run.
     """
     folder = store.folder(spec)
     if folder.done:
@@ -174,7 +165,16 @@ def auc(scores: Tensor, y: Tensor) -> float:
 def _train(training: _Training, folder: RunFolder, on_epoch: OnEpoch | None) -> None:
     """Train from the last checkpoint to the horizon."""
     start = _resume(training, folder)
-    folder.append("timings.jsonl", {"begun": {**_environment(), "data": training.data}, "at_epoch": start})
+    environment = {
+        "heldin": heldin.__version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "system": platform.system(),
+        "cpus": os.cpu_count(),
+        "time": time.time(),
+        "data": training.data,
+    }
+    folder.append("timings.jsonl", {"begun": environment, "at_epoch": start})
     if not (start and training.is_last(folder.lines()[-1])):
         for epoch in range(start, training.spec.epochs):
             line, timing = training.epoch(epoch)
@@ -327,14 +327,3 @@ def _one_thread() -> Iterator[None]:
 
 def _prefixed(prefix: str, found: dict[str, float]) -> dict[str, float]:
     return {f"{prefix}_{name}": value for name, value in found.items()}
-
-
-def _environment() -> dict[str, object]:
-    return {
-        "heldin": heldin.__version__,
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "system": platform.system(),
-        "cpus": os.cpu_count(),
-        "time": time.time(),
-    }

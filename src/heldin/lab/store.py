@@ -56,7 +56,7 @@ class RunRecord:
 
     @property
     def names(self) -> list[str]:
-        """The signals that were recorded."""
+        """The labels of the recorded signals."""
         return list(self.epochs[0]["signals"]) if self.epochs else []
 
 
@@ -179,12 +179,9 @@ class RunFolder:
 
     def checkpoint(self) -> JsonObject | None:
         """The checkpoint; None if there is none, or none that can be read."""
-        path = self.path / "checkpoint.pt"
-        if not path.exists():
-            return None
         try:
-            found: JsonObject = torch.load(path, weights_only=True)
-        except Exception:  # incomplete after a power failure: the run starts again
+            found: JsonObject = torch.load(self.path / "checkpoint.pt", weights_only=True)
+        except Exception:  # missing, or incomplete after a power failure: the run starts again
             return None
         return found
 

@@ -9,7 +9,7 @@ from heldin.lab.data.arrays import Arrays, Exams, Samples, select
 from heldin.lab.data.augmentation import augment
 from heldin.lab.data.files import data_root
 from heldin.lab.data.noise import corrupt
-from heldin.lab.data.registry import DATASETS, DataCheck, DataInfo, Dataset, check, describe, fetch, load, names
+from heldin.lab.data.registry import DATASETS, DataCheck, DataInfo, Dataset, check, describe, fetch, load
 from heldin.lab.data.splits import folds, subset
 
 __all__ = [
@@ -28,7 +28,6 @@ __all__ = [
     "fetch",
     "folds",
     "load",
-    "names",
     "select",
     "subset",
 ]

@@ -1,7 +1,7 @@
 """Data files: the folder they are in, the formats they come in, and downloads.
 
-A download is complete and correct, or it is not there: a file is written under another name, and moved to its place
-once its checksum is right. Existing files are never overwritten.
+A download is written to a temporary file, which is renamed once its checksum is right, and removed otherwise. Existing
+files are never overwritten.
 """
 
 from __future__ import annotations
@@ -43,11 +43,7 @@ class DataFormat:
 
 
 def data_root(root: Path | str | None = None) -> Path:
-    """The data folder: `root`, or the environment variable HELDIN_DATA, or the user's cache folder.
-
-    Raises:
-        DataError: If the path exists and is not a folder.
-    """
+    """The data folder: `root`, or the environment variable HELDIN_DATA, or the user's cache folder."""
     folder = Path(root or os.environ.get(VARIABLE) or _cache()).expanduser()
     if folder.exists() and not folder.is_dir():
         raise DataError(f"The data root should be a folder. Found the file {folder}. Pass another, or set {VARIABLE}.")
@@ -60,11 +56,7 @@ def first_existing(root: Path, *names: str) -> Path | None:
 
 
 def download(file: Download, root: Path, *, instructions: str) -> Path:
-    """Download one file below `root`, from the first URL that works, with a progress bar on a terminal.
-
-    Raises:
-        DataError: If no URL gives the right file, or it cannot be written. Nothing is left behind.
-    """
+    """Download one file below `root`, from the first URL that works, with a progress bar on a terminal."""
     try:
         import pooch
         from requests.exceptions import RequestException

@@ -51,9 +51,6 @@ def read_npz(path: Path) -> Raw:
     """Read a file with the keys x_train, y_train, x_test, y_test, or with those of MedMNIST.
 
     MedMNIST's validation part joins the training part: the experiment decides which samples are held out, if any.
-
-    Raises:
-        DataError: If the file cannot be read, or keys are missing.
     """
     try:
         with path.open("rb") as stream, _open_archive(stream, path) as file:
