@@ -60,47 +60,41 @@ def command(
     found = finished_groups(read_records(store, run, wanted), signal)
     for name in metric or ():
         require_recorded([record for group in found for record in (*group.full, *group.folded)], name)
+    metrics = metric or (["test_error"] if kind == "comparison" else ["test_loss"])
+    _draw(_panels(kind, found, signal, metrics, patience), target)
     if kind == "comparison":
-        panels = _comparison_panels(found, signal, (metric or ["test_error"])[0], patience)
         note("The bars show the protocol mean_curve; `heldin table` shows both protocols.")
-    else:
-        panels = _signal_panels(kind, found, signal, metric or ["test_loss"], patience)
-    _draw(panels, target)
     show(f"The figure is in {target}.")
 
 
-def _signal_panels(
+def _panels(
     kind: str, found: Sequence[Group], signals: list[str] | None, metrics: list[str], patience: int
 ) -> list[tuple[str, float, Display]]:
-    """Title, height and content of a panel for each setting and signal; a scatter has all settings in one."""
-    from heldin.lab.conclusion import main_signal
-    from heldin.lab.figures import HEIGHT, CurvesDisplay, ScatterDisplay
+    """Title, height and content of a panel for each setting and signal.
 
+    A comparison has all signals of a setting in one panel, a scatter all settings.
+    """
+    from heldin.lab.conclusion import main_signal
+    from heldin.lab.figures import HEIGHT, ComparisonDisplay, CurvesDisplay, ScatterDisplay
+    from heldin.lab.select import compare
+
+    panels: list[tuple[str, float, Display]] = []
+    if kind == "comparison":
+        for group in found:
+            display = ComparisonDisplay(compare(group, select_methods(group, signals, patience=patience)), metrics[0])
+            panels.append((group.title, display.height, display))
+        return panels
     full = [group for group in found if group.full and group.signals]
     if not full:
         raise ArgumentError(
             "There should be a run on all the data with recorded signals. Found none. Run without --fold as well."
         )
-    panels: list[tuple[str, float, Display]] = []
     for label in signals or dict.fromkeys(str(main_signal(group)) for group in full):
         having = [group for group in full if label in group.signals]
         if kind == "scatter":
             panels.append(("", HEIGHT, ScatterDisplay(having, label, metrics[0])))
         else:
             panels += [(g.title, HEIGHT, CurvesDisplay(g.full, label, metrics, patience)) for g in having]
-    return panels
-
-
-def _comparison_panels(
-    found: Sequence[Group], signals: list[str] | None, metric: str, patience: int
-) -> list[tuple[str, float, Display]]:
-    from heldin.lab.figures import ComparisonDisplay
-    from heldin.lab.select import compare
-
-    panels: list[tuple[str, float, Display]] = []
-    for group in found:
-        display = ComparisonDisplay(compare(group, select_methods(group, signals, patience=patience)), metric)
-        panels.append((group.title, display.height, display))
     return panels
 
 

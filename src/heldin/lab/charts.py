@@ -39,7 +39,6 @@ DIGITS = 4
 RULES = {"t1": NthRise(), "t2": ConsecutiveRises()}
 """The paper's two thresholds, drawn as its gray and its magenta bar."""
 
-
 Json: TypeAlias = dict[str, Any]
 
 

@@ -70,7 +70,7 @@ def num_batches(spec: RunSpec, num_samples: int | None = None) -> int:
 def num_probes(spec: RunSpec, num_samples: int | None = None) -> int:
     """s, the number of probe batches of a signal: 5, or fewer if the data has fewer batches."""
     found = spec.num_samples if spec.num_samples is not None else num_samples
-    if found is None or found < 2 * spec.batch_size:  # smaller batches are drawn there
+    if found is None or found < 2 * spec.batch_size:  # smaller batches are drawn then
         return NUM_BATCHES
     return min(NUM_BATCHES, found // spec.batch_size)
 

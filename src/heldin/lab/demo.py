@@ -1,8 +1,7 @@
 """The demo: few digits, half of them with a random label, and three stopping methods.
 
 The setting is like the paper's (few and noisy samples, 4 layers of 500 units), small enough for a minute on two cores.
-It was fixed before it was run, except for the horizon, which was cut from 60 epochs to 50 for time; the results are
-reported as they are.
+It was fixed before the first run, except for the horizon, which was cut from 60 epochs to 50 to save time.
 """
 
 from __future__ import annotations

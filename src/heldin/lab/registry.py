@@ -130,9 +130,8 @@ def _initialize(model: nn.Module, draw: Callable[[Tensor], object]) -> None:
 
 
 def _fits(shape: tuple[int, ...], expected: tuple[int | str, ...]) -> bool:
-    return len(shape) == len(expected) and all(
-        isinstance(size, str) or found == size for found, size in zip(shape, expected, strict=True)
-    )
+    sizes = zip(shape, expected, strict=False)
+    return len(shape) == len(expected) and all(size == found or isinstance(size, str) for found, size in sizes)
 
 
 def _format_shape(shape: Iterable[int | str]) -> str:

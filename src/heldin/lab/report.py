@@ -231,17 +231,13 @@ def comparison_html(outcomes: Sequence[Outcome], signal: str | None) -> Markup:
     """Every stopping method under both protocols; signals other than `signal` are collapsed."""
     methods = list(dict.fromkeys(outcome.method for outcome in outcomes))
     others = [method for method in methods if method.kind is Kind.SIGNAL and method.signal != signal]
-    first = sorted((method for method in methods if method not in others), key=_rank)
+    first = sorted((method for method in methods if method not in others), key=lambda method: ORDER.index(method.kind))
     parts = [element("h3", "The comparison"), _comparison(outcomes, first, signal)]
     if others:
         inside = _comparison(outcomes, others, signal)
         num = len({method.signal for method in others})
         parts.append(element("details", element("summary", f"{num} other signal{'s' * (num != 1)}"), inside))
     return join(parts)
-
-
-def _rank(method: StoppingMethod) -> int:
-    return ORDER.index(method.kind)
 
 
 def _comparison(outcomes: Sequence[Outcome], methods: Sequence[StoppingMethod], signal: str | None) -> Markup:
@@ -324,10 +320,10 @@ def cost_html(
     """What each method costs up to its stop, for one seed and all its models; with timings also in seconds."""
     shown = [
         outcome
-        for outcome in sorted(outcomes, key=lambda each: _rank(each.method))
+        for outcome in sorted(outcomes, key=lambda each: ORDER.index(each.method.kind))
         if outcome.protocol is Protocol.PER_RUN
-        and outcome.method.kind not in ORACLES
-        and (outcome.method.kind is not Kind.SIGNAL or outcome.method.signal == signal)
+        and outcome.method.realizable
+        and outcome.method.signal in (None, signal)
     ]
     columns: dict[str, Callable[[Outcome], Cell]] = {
         "method": lambda outcome: outcome.method.name.replace("_", " "),

@@ -2,10 +2,8 @@
 
 There are two protocols, and both are always reported. `per_run`: the rule sees the curve of one run, as in practice;
 each seed has its own epoch. `mean_curve`: the rule sees the mean curve over the seeds, as the integer epochs in the
-paper's tables imply; all seeds share the epoch.
-
-If a rule never fires, the last epoch is used and a note says so. Regret is measured against the best epoch of the same
-models: the cost of the choice of the epoch. The cost of training on fewer samples shows in the metrics.
+paper's tables imply; all seeds share the epoch. If a rule never fires, the last epoch is used and a note says so.
+Regret compares with the best epoch of the same models, so training on fewer samples shows in the metrics alone.
 """
 
 from __future__ import annotations

@@ -107,11 +107,7 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the lock of this run; a process that is killed releases it.
-
-        Raises:
-            RunLockedError: If another process holds it.
-        """
+        """Hold the lock of this run, or raise `RunLockedError`; a process that is killed releases it."""
         with explain_os_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             lock = FileLock(self.path / "lock")

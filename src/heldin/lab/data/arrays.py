@@ -26,10 +26,7 @@ class Exams:
     In memory, MRNet in float32 would take some 9 GB, and twice that if padded to the longest exam. An integer index
     gives `(slices, 3, h, w)`: the gray values from 0 to 255 in three equal channels. A tensor, a list or a slice gives
     one batch `(m, slices, 3, h, w)`, in which shorter exams are padded by repeating their last slice: this changes
-    nothing for a network that takes the maximum over slices.
-
-    Raises:
-        DataError: If a file is missing, is not such an array, or the exams differ in height or width.
+    nothing for a network that takes the maximum over slices. All exams need the same height and width.
     """
 
     # PAPER: the authors feed gray values from 0 to 255 to the network, and so do we: the learning rate goes with it.

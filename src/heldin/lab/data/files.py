@@ -7,11 +7,13 @@ files are never overwritten.
 from __future__ import annotations
 
 import hashlib
+import importlib
 import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 from heldin.errors import DataError, MissingExtraError
 from heldin.lab.data.arrays import Arrays
@@ -44,7 +46,7 @@ class DataFormat:
 
 def data_root(root: Path | str | None = None) -> Path:
     """The data folder: `root`, or the environment variable HELDIN_DATA, or the user's cache folder."""
-    folder = Path(root or os.environ.get(VARIABLE) or _cache()).expanduser()
+    folder = Path(root or os.environ.get(VARIABLE) or _pooch().os_cache("heldin")).expanduser()
     if folder.exists() and not folder.is_dir():
         raise DataError(f"The data root should be a folder. Found the file {folder}. Pass another, or set {VARIABLE}.")
     return folder
@@ -57,11 +59,9 @@ def first_existing(root: Path, *names: str) -> Path | None:
 
 def download(file: Download, root: Path, *, instructions: str) -> Path:
     """Download one file below `root`, from the first URL that works, with a progress bar on a terminal."""
-    try:
-        import pooch
-        from requests.exceptions import RequestException
-    except ImportError as error:
-        raise MissingExtraError('Downloading needs pooch. Install it: pip install "heldin[lab]".') from error
+    pooch = _pooch()
+    from requests.exceptions import RequestException  # a dependency of pooch
+
     target = root / file.path
     if target.exists():
         return target
@@ -96,12 +96,11 @@ def md5_of(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _cache() -> Path:
+def _pooch() -> ModuleType:
     try:
-        import pooch
+        return importlib.import_module("pooch")
     except ImportError as error:
         raise MissingExtraError('Data needs pooch. Install it: pip install "heldin[lab]".') from error
-    return Path(pooch.os_cache("heldin"))
 
 
 def _reason(error: Exception) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import zipfile
 import zlib
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy
 
@@ -53,7 +52,10 @@ def read_npz(path: Path) -> Raw:
     MedMNIST's validation part joins the training part: the experiment decides which samples are held out, if any.
     """
     try:
-        with path.open("rb") as stream, _open_archive(stream, path) as file:
+        with path.open("rb") as stream:
+            file = numpy.load(stream, allow_pickle=False)
+            if not isinstance(file, numpy.lib.npyio.NpzFile):
+                raise DataError(f"{path} should be an .npz archive of several arrays. Found a single array.")
             keys = MEDMNIST_KEYS if {*MEDMNIST_KEYS} <= {*file.files} else KEYS
             lacking = [key for key in keys if key not in file.files]
             if lacking:
@@ -72,13 +74,6 @@ def read_npz(path: Path) -> Raw:
             raise
         raise DataError(f"{path} cannot be read as .npz: {error}. Replace the file.") from error
     return Raw(**arrays, origin=str(path)) if keys == KEYS else _join_validation(arrays, str(path))
-
-
-def _open_archive(stream: BinaryIO, path: Path) -> numpy.lib.npyio.NpzFile:
-    file = numpy.load(stream, allow_pickle=False)
-    if not isinstance(file, numpy.lib.npyio.NpzFile):
-        raise DataError(f"{path} should be an .npz archive of several arrays. Found a single array.")
-    return file
 
 
 def _join_validation(arrays: dict[str, Array], origin: str) -> Raw:
