@@ -28,10 +28,8 @@ def read_records(store: Path, ids: list[str] | None, wanted: Mapping[str, object
         raise StoreError(
             f"There are no records in {store}. Start with `heldin run`, or name their folder with --store."
         )
-    allowed: dict[str, list[object]] = {}
-    for name, value in wanted.items():
-        if value is not None and value != []:
-            allowed[name] = value if isinstance(value, list) else [value]
+    given = {name: value for name, value in wanted.items() if value is not None and value != []}
+    allowed = {name: value if isinstance(value, list) else [value] for name, value in given.items()}
     specs: list[RunSpec] = []
 
     def selected(spec: RunSpec) -> bool:
@@ -72,10 +70,9 @@ def _explain_empty(
 
 def require_store(store: Path, specs: Iterable[RunSpec] = ()) -> None:
     """Raise an error if a folder cannot be written, was written by a newer heldin, or has one of these runs damaged."""
-    runs = store / "runs"
-    probe = runs / f".write-test-{os.getpid()}"
+    probe = store / "runs" / f".write-test-{os.getpid()}"
     with explain_os_errors(store, "Choose another place with --store."):
-        runs.mkdir(parents=True, exist_ok=True)
+        probe.parent.mkdir(parents=True, exist_ok=True)
         probe.touch()
         probe.unlink()
     records = Store(store)

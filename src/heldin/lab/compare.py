@@ -1,8 +1,8 @@
 """Stopping methods compared: their outcomes, the sensitivity to the threshold, and correlations, as tables.
 
 A threshold is one of the paper's two rules with a patience p, (t1_p) or (t2_p): 20 of them for p = 1 .. 10. The paper
-correlates over all iterations of a training, and "over all iterations and label noise levels" for several settings. So
-there are three correlations: within each run, between the mean curves over the seeds, and over the points of all runs.
+correlates over all iterations of one training, or "over all iterations and label noise levels". So there are three
+correlations: within each run, between the mean curves over the seeds, and over the points of all runs.
 """
 
 from __future__ import annotations
@@ -29,10 +29,8 @@ from heldin.lab.curves import (
 )
 from heldin.lab.methods import StoppingMethod, rule_name
 from heldin.lab.select import Outcome, Protocol, compare, select
-from heldin.lab.spec import RunSpec
 from heldin.lab.store import RunRecord
 from heldin.lab.tables import NOTES, Cell, Table
-from heldin.needs import Cost
 from heldin.rules import ConsecutiveRises, NthRise, Rule
 
 PATIENCES = tuple(range(1, 11))
@@ -69,10 +67,10 @@ def comparison(
         "seeds": lambda o: len(o.seeds),
     }
     if group.setting.num_samples is not None or num_samples is not None:
-        spent = partial(_spent, group.setting, num_samples)
-        columns["batch gradients"] = lambda o: spent(o, lambda cost: cost.batch_gradients)
+        cost = partial(total_cost, spec=group.setting, num_samples=num_samples)
+        columns["batch gradients"] = lambda o: None if (spent := cost(o)) is None else spent.batch_gradients
         if units is not None:
-            columns["seconds"] = lambda o: spent(o, units.seconds)
+            columns["seconds"] = lambda o: None if (spent := cost(o)) is None else units.seconds(spent)
     columns[NOTES] = _notes
     bold = {(number, METRICS[name].title) for name in metrics for number in _best(outcomes, name)}
     return Table.from_items(outcomes, columns, group.title, frozenset(bold))
@@ -80,11 +78,6 @@ def comparison(
 
 def _metric(name: str, outcome: Outcome) -> Estimate | None:
     return outcome.metrics.get(name)
-
-
-def _spent(spec: RunSpec, num_samples: int | None, outcome: Outcome, quantity: Callable[[Cost], float]) -> float | None:
-    cost = total_cost(outcome, spec, num_samples)
-    return None if cost is None else quantity(cost)
 
 
 def _notes(outcome: Outcome) -> str | None:

@@ -44,8 +44,7 @@ class UnitSeconds:
         )
 
 
-PAPER_UNITS = UnitSeconds(1.0, 1 / 5.1, 1 / 100, 1 / 3.4)
-"""The values of the paper, in units of t1: t1 = 5.1 t2 = 100 t3 = 3.4 t4."""
+PAPER_UNITS = UnitSeconds(1.0, 1 / 5.1, 1 / 100, 1 / 3.4)  # the paper's t1 = 5.1 t2 = 100 t3 = 3.4 t4, with t1 = 1
 
 
 def unit_seconds(timings: Iterable[Mapping[str, Any]]) -> UnitSeconds | None:
@@ -95,13 +94,8 @@ def epoch_cost(method: StoppingMethod, batches: int, *, probes: int = NUM_BATCHE
     if method.kind in FOLD_KINDS and method.folds is not None:
         return _training(batches * (method.folds - 1) / method.folds) + Cost(batch_evaluations=batches / method.folds)
     if method.kind is Kind.SIGNAL and method.signal is not None:
-        return _training(batches) + probe_cost(method.signal, probes=probes, batch_size=batch_size)
+        return _training(batches) + parse_signal(method.signal).signal.needs.cost(probes, batch_size)
     return _training(batches)
-
-
-def probe_cost(signal: str, *, probes: int = NUM_BATCHES, batch_size: int = 128) -> Cost:
-    """The cost of one reading of a signal. Per-sample gradients count as one batch gradient per pass."""
-    return parse_signal(signal).signal.needs.cost(probes, batch_size)
 
 
 def _training(batches: float) -> Cost:

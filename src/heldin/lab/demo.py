@@ -34,7 +34,6 @@ SETTING = RunSpec(
 )
 SEEDS = (0, 1)
 FOLDS = 5
-PATIENCE = 5
 COLUMNS = ("method", "protocol", "epoch", "test error", "test loss", "batch gradients", "seconds", NOTES)
 
 
@@ -93,7 +92,7 @@ def describe(setting: RunSpec = SETTING, seeds: tuple[int, ...] = SEEDS) -> str:
 
 def demo_methods(group: Group) -> list[StoppingMethod]:
     """What the demo compares: disparity, cross-validation, no early stopping, and the best epoch as the reference."""
-    rule = NthRise(PATIENCE)
+    rule = NthRise(5)
     return [
         *(StoppingMethod(Kind.SIGNAL, signal, rule) for signal in group.signals),
         StoppingMethod(Kind.KFOLD, rule=rule, folds=FOLDS),

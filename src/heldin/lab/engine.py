@@ -12,7 +12,7 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import torch
@@ -250,12 +250,6 @@ def _dask(address: str | None, jobs: int) -> Iterator[None]:
         from distributed import Client, LocalCluster
     except ImportError as error:
         raise MissingExtraError('The engine "dask" needs Dask. Install it: pip install "heldin[cluster]".') from error
-    if address is not None:
-        with Client(address):
-            yield
-        return
-    with (
-        LocalCluster(n_workers=jobs, threads_per_worker=1, dashboard_address=None, host="127.0.0.1") as cluster,
-        Client(cluster),
-    ):
+    options = {"n_workers": jobs, "threads_per_worker": 1, "dashboard_address": None, "host": "127.0.0.1"}
+    with nullcontext(address) if address is not None else LocalCluster(**options) as cluster, Client(cluster):
         yield

@@ -109,7 +109,7 @@ class ComparisonDisplay:
 
     def frame(self) -> pd.DataFrame:
         """One row per method: mean and standard deviation of the metric, and the epoch."""
-        taken = [o for o in self.outcomes if o.protocol == Protocol(self.protocol) and self.metric in o.metrics]
+        protocol = Protocol(self.protocol)
         rows = [
             {
                 "method": outcome.method.name,
@@ -117,11 +117,12 @@ class ComparisonDisplay:
                 "std": outcome.metrics[self.metric].std,
                 "epoch": outcome.epoch.mean,
             }
-            for outcome in taken
+            for outcome in self.outcomes
+            if outcome.protocol is protocol and self.metric in outcome.metrics
         ]
         if not rows:
             raise ArgumentError(
-                f"None of the {len(self.outcomes)} outcomes has {self.metric!r} under {Protocol(self.protocol).value}. "
+                f"None of the {len(self.outcomes)} outcomes has {self.metric!r} under {protocol.value}. "
                 "Pass the result of compare(group)."
             )
         return pd.DataFrame(rows)

@@ -48,8 +48,7 @@ class StoppingMethod:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kind", Kind(self.kind))
-        has_rule = self.kind is Kind.SIGNAL or self.kind in FOLD_KINDS
-        self._require("rule", self.rule, has_rule)
+        self._require("rule", self.rule, self.kind is Kind.SIGNAL or self.kind in FOLD_KINDS)
         self._require("signal", self.signal, self.kind is Kind.SIGNAL)
         self._require("folds", self.folds, self.kind in FOLD_KINDS)
         if self.folds is not None:

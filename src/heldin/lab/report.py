@@ -1,8 +1,7 @@
 """One self-contained HTML page about a set of records: what was run, the curves, the comparison, the cost.
 
-All numbers are computed from the records by `select`, `costs`, `compare` and `conclusion`; the page only shows them.
-Texts are escaped by `heldin.lab.tables.element`. The Content-Security-Policy in `page.html` forbids all network access,
-so even a bug cannot fetch anything.
+All numbers come from `select`, `costs`, `compare` and `conclusion`; texts are escaped by `heldin.lab.tables.element`.
+The Content-Security-Policy in `page.html` forbids all network access, so even a bug cannot load anything.
 """
 
 from __future__ import annotations

@@ -72,11 +72,6 @@ class Split:
     y_test: Tensor
     num_classes: int
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of one sample."""
-        return tuple(self.x_train.shape[1:])
-
 
 def prepare(spec: RunSpec, arrays: Arrays) -> Split:
     """Take the subset, label noise and fold of a spec; refused if the data is too small for it."""
@@ -217,7 +212,8 @@ class _Training:
     def __init__(self, spec: RunSpec, split: Split) -> None:
         self.spec = spec
         self.split = split
-        self.model = build_model(spec.model, split.shape, split.num_classes, scale=spec.scale, init=spec.init)
+        shape = tuple(split.x_train.shape[1:])
+        self.model = build_model(spec.model, shape, split.num_classes, scale=spec.scale, init=spec.init)
         self.loss = LOSSES[spec.loss]()
         self.optimizer = OPTIMIZERS[spec.optimizer](
             self.model.parameters(), lr=spec.learning_rate, weight_decay=spec.weight_decay
@@ -286,7 +282,7 @@ class _Training:
         return {name: clock.seconds.pop(name) / clock.counts[name] for name in names}
 
     def is_last(self, line: JsonObject) -> bool:
-        """Whether the horizon is reached with this line of records."""
+        """Whether this line of records reaches the horizon."""
         until = self.spec.until_loss
         return bool(line["epoch"] + 1 >= self.spec.epochs or (until is not None and line["train_loss"] < until))
 

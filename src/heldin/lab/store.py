@@ -1,8 +1,8 @@
 """Records on disk, readable with a text editor: runs/<id>/{spec.json, epochs.jsonl, timings.jsonl, done.json}.
 
-`epochs.jsonl` is a function of the spec alone: one line per epoch, the same bytes whenever and wherever it is run. What
-varies (seconds, versions, the machine) is in `timings.jsonl`. Files are appended to or replaced atomically, never
-edited; what a crash left incomplete is recognised and dropped. One process at a time works on a run.
+`epochs.jsonl` has one line per epoch and depends on the spec alone, to the byte. What varies (seconds, versions, the
+machine) is in `timings.jsonl`. Files are appended to or replaced atomically, never edited. What a crash left incomplete
+is recognised and dropped. One process at a time works on a run.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ REMEDY = (
 )
 NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}  # JSON has no numbers for these
 
-JsonObject: TypeAlias = dict[str, Any]
-"""One line of a record, or one checkpoint: the keys depend on the spec."""
+JsonObject: TypeAlias = dict[str, Any]  # one line of a record, or one checkpoint: the keys depend on the spec
 
 
 class RunLockedError(StoreError):

@@ -1,8 +1,8 @@
 r"""One table type for the command line, the report page and the paper: text, markdown, csv, LaTeX, HTML, DataFrame.
 
 A cell is a text, a number, an `Estimate` (a mean with its standard deviation), markup for an HTML page, or None for an
-empty cell. `frame()` and `csv()` are read by programs: they have all digits, and standard deviations in a separate
-column. All other formats are read by people, and escape what their markup would interpret.
+empty cell. `frame()` and `csv()` are for programs: all digits, and standard deviations in a separate column. All other
+formats are for people, and escape what their markup would interpret.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 Cell: TypeAlias = "str | int | float | Estimate | None"
 Item = TypeVar("Item")
 
-NOTES = "notes"
-"""The column whose texts are printed below the table, with a letter in their place."""
+NOTES = "notes"  # the column whose texts are printed below the table, with a letter in their place
 
 EMPTY = "-"
 
@@ -151,11 +150,8 @@ class Table:
     ) -> Markup:
         """The table as HTML that scrolls sideways if it is too wide.
 
-        Args:
-            headings: headings above the column names, each over a number of columns.
-            titles: what to show as the name of a column, if it is not the name itself.
-            sentences: columns that hold sentences rather than numbers.
-            row_classes: a class of the page's style sheet for each row, or None.
+        `headings` are above the column names, each over a number of columns; `titles` replace names of columns;
+        `sentences` are the columns of sentences; `row_classes` has a class of the style sheet, or None, for each row.
         """
         shown = {**{column: column for column in self.columns}, **(titles or {})}
         above = [element("th", text, colspan=span, scope="colgroup") for text, span in headings]

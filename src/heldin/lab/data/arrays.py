@@ -72,8 +72,7 @@ class Exams:
         return torch.arange(len(self))[index]
 
 
-Samples: TypeAlias = Tensor | Exams
-"""What `x_train` and `x_test` may be: both are indexed by a tensor of indices."""
+Samples: TypeAlias = Tensor | Exams  # what `x_train` and `x_test` may be: both are indexed by a tensor of indices
 
 
 @dataclass(frozen=True, eq=False)

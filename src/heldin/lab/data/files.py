@@ -20,7 +20,6 @@ from heldin.lab.data.arrays import Arrays
 
 VARIABLE = "HELDIN_DATA"
 TIMEOUT = (10, 60)  # seconds to connect, and between two chunks
-CHUNK = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,7 @@ def download(file: Download, root: Path, *, instructions: str) -> Path:
     target = root / file.path
     if target.exists():
         return target
-    downloader = pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), chunk_size=CHUNK, timeout=TIMEOUT)
+    downloader = pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), chunk_size=1 << 16, timeout=TIMEOUT)
     failures = []
     for url in file.urls:
         try:

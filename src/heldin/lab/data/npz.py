@@ -64,11 +64,9 @@ def read_npz(path: Path) -> Raw:
                     f"Found: {', '.join(file.files) or 'none'}."
                 )
             arrays = {key: file[key] for key in keys}
-            not_arrays = [key for key, array in arrays.items() if not isinstance(array, numpy.ndarray)]
-            if not_arrays:
-                raise DataError(
-                    f"{path} should hold arrays. Found other bytes under {not_arrays[0]}. Write it with numpy.savez."
-                )
+            for key, array in arrays.items():
+                if not isinstance(array, numpy.ndarray):
+                    raise DataError(f"{path} should hold arrays. Found other bytes under {key}. Use numpy.savez.")
     except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error) as error:
         if isinstance(error, DataError):
             raise
