@@ -91,6 +91,11 @@ class Need(ABC, Generic[Payload]):
         """True if the losses of further batches (`pool`) are needed."""
         return False
 
+    @property
+    def uses_second_set(self) -> bool:
+        """True if a second set of batches (`against`) is needed."""
+        return False
+
     @abstractmethod
     def cost(self, num_batches: int, batch_size: int) -> Cost:
         """The cost of one measurement on `num_batches` batches. Per-sample gradients count as those of their batch."""
@@ -149,6 +154,10 @@ class BatchGradients(Need[Gram]):
     @property
     def pools_losses(self) -> bool:
         return self.rescale == "pooled_std"
+
+    @property
+    def uses_second_set(self) -> bool:
+        return self.against
 
     def cost(self, num_batches: int, batch_size: int) -> Cost:
         if self.against:

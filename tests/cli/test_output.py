@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from heldin.cli.output import json_text, note, resumable, show, show_json, show_rows, show_tables, writing
-from heldin.errors import StoreError
+from heldin.cli.output import json_text, note, resumable, show, show_json, show_rows, show_tables
 from heldin.lab.tables import Table
 
 ROWS = [{"name": 1, "more": None, "value": 0.123456}, {"name": "a longer one", "more": "[red]"}]
@@ -108,17 +107,3 @@ def test_ctrl_c_exits_with_130_and_prints_how_to_continue(capsys):
     out, err = capsys.readouterr()
     assert out == ""
     assert err.endswith("are recorded. To continue: heldin run --seeds 0-2\n")
-
-
-def test_a_file_that_cannot_be_written_raises_a_store_error(tmp_path):
-    place = tmp_path / "no" / "such.txt"
-    with (
-        pytest.raises(StoreError, match="such.txt cannot be written: No such") as raised,
-        writing(place, "--there"),
-    ):
-        place.write_text("")
-    assert str(raised.value).endswith("Choose another place with --there.")
-    ours = StoreError("already reported")
-    with pytest.raises(StoreError) as raised, writing(place):
-        raise ours
-    assert raised.value is ours

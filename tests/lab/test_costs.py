@@ -14,7 +14,6 @@ from heldin.lab.costs import (
     epoch_cost,
     num_batches,
     num_probes,
-    probe_cost,
     total_cost,
     unit_seconds,
 )
@@ -86,7 +85,7 @@ def test_a_method_costs_its_training_up_to_the_stop(protocol):
     ],
 )
 def test_cost_of_one_reading(signal, expected):
-    assert probe_cost(signal, batch_size=100) == expected
+    assert epoch_cost(StoppingMethod(Kind.SIGNAL, signal, NthRise()), 0, batch_size=100) == expected
 
 
 def test_unit_seconds_are_medians():

@@ -194,7 +194,7 @@ def test_a_report_without_records_raises(report):
 
 def test_a_path_that_cannot_be_written_raises_and_leaves_no_file(tmp_path):
     (tmp_path / "file").write_text("old")
-    with pytest.raises(StoreError, match="cannot be written to .*file/report.html"):
+    with pytest.raises(StoreError, match="file/report.html cannot be written: .* Choose another file"):
         write_report([run()], tmp_path / "file" / "report.html")
     (tmp_path / "folder").mkdir()
     with pytest.raises(StoreError, match="cannot be written"):

@@ -13,7 +13,7 @@ import torch
 
 from heldin.errors import DamagedRunError, StoreError
 from heldin.lab.spec import RunSpec
-from heldin.lab.store import RunLockedError, Store, write_atomically
+from heldin.lab.store import RunLockedError, Store, explain_os_errors, write_atomically
 
 SPEC = RunSpec(dataset="digits", epochs=3)
 
@@ -276,3 +276,16 @@ def test_a_file_that_could_not_be_written_leaves_the_old_one(tmp_path):
         write_atomically(path, half)
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_that_cannot_be_written_raises_a_store_error_with_a_remedy(tmp_path):
+    place = tmp_path / "no" / "such.txt"
+    with (
+        pytest.raises(StoreError, match="such.txt cannot be written: No such file or directory. Choose another."),
+        explain_os_errors(place, "Choose another."),
+    ):
+        place.write_text("")
+    ours = StoreError("already reported")
+    with pytest.raises(StoreError) as raised, explain_os_errors(place):
+        raise ours
+    assert raised.value is ours

@@ -23,9 +23,9 @@ OptionalNames = Annotated[
 @app.command(name="list", epilog="Example:\n\nheldin data list")
 def list_(data: DataFolder = None, as_json: AsJson = False) -> None:
     """List the datasets and whether they are present."""
-    from heldin.lab.data import data_root, describe, names
+    from heldin.lab.data import DATASETS, data_root, describe
 
-    found = [asdict(describe(name, data)) for name in names()]
+    found = [asdict(describe(name, data)) for name in DATASETS]
     if as_json:
         show_json({"data": data_root(data), "datasets": found})
         return
@@ -49,11 +49,10 @@ def fetch(names: Names, data: DataFolder = None) -> None:
 @app.command(epilog="Example:\n\nheldin data check mnist5k")
 def check(names: OptionalNames = None, data: DataFolder = None, as_json: AsJson = False) -> None:
     """Read datasets completely, and verify their checksums and shapes."""
+    from heldin.lab.data import DATASETS, describe
     from heldin.lab.data import check as verify
-    from heldin.lab.data import describe
-    from heldin.lab.data import names as known
 
-    states = {name: describe(name, data).state for name in names or known()}
+    states = {name: describe(name, data).state for name in names or DATASETS}
     results = []
     for name in names or [name for name, state in states.items() if state != "missing"]:
         results.append(verify(name, data))

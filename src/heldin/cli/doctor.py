@@ -20,7 +20,7 @@ EXTRAS = {  # an extra -> its packages
 
 def command(store: StoreFolder = DEFAULT_STORE, data: DataFolder = None, as_json: AsJson = False) -> None:
     """Show versions, cores, the data folder and the store, what is missing, and how to get it."""
-    from heldin.lab.data import data_root, describe, names
+    from heldin.lab.data import DATASETS, data_root, describe
 
     packages = {name: _version(name) for name in ("torch", *EXTRAS["lab"], *EXTRAS["cluster"])}
     missing = [
@@ -29,7 +29,7 @@ def command(store: StoreFolder = DEFAULT_STORE, data: DataFolder = None, as_json
         for name in listed
         if packages[name] is None
     ]
-    infos = [describe(name, data) for name in names()]
+    infos = [describe(name, data) for name in DATASETS]
     missing += [{"what": f"dataset {info.name}", "remedy": info.remedy} for info in infos if info.remedy]
     existing = next(path for path in (store.absolute(), *store.absolute().parents) if path.exists())
     writable = existing.is_dir() and os.access(existing, os.W_OK)

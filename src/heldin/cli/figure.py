@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from heldin.cli.options import DEFAULT_STORE, RunIds, StoreFolder, filter_options, optional
-from heldin.cli.output import note, show, writing
+from heldin.cli.output import note, show
 from heldin.cli.records import finished_groups, read_records, select_methods
 from heldin.errors import ArgumentError, near_match, require_choice, require_integer
 from heldin.lab.curves import Group, require_recorded
+from heldin.lab.store import explain_os_errors
 
 if TYPE_CHECKING:
     from heldin.lab.figures import ComparisonDisplay, CurvesDisplay, ScatterDisplay
@@ -59,47 +60,41 @@ def command(
     found = finished_groups(read_records(store, run, wanted), signal)
     for name in metric or ():
         require_recorded([record for group in found for record in (*group.full, *group.folded)], name)
+    metrics = metric or (["test_error"] if kind == "comparison" else ["test_loss"])
+    _draw(_panels(kind, found, signal, metrics, patience), target)
     if kind == "comparison":
-        panels = _comparison_panels(found, signal, (metric or ["test_error"])[0], patience)
         note("The bars show the protocol mean_curve; `heldin table` shows both protocols.")
-    else:
-        panels = _signal_panels(kind, found, signal, metric or ["test_loss"], patience)
-    _draw(panels, target)
     show(f"The figure is in {target}.")
 
 
-def _signal_panels(
+def _panels(
     kind: str, found: Sequence[Group], signals: list[str] | None, metrics: list[str], patience: int
 ) -> list[tuple[str, float, Display]]:
-    """Title, height and content of a panel for each setting and signal; a scatter has all settings in one."""
-    from heldin.lab.conclusion import main_signal
-    from heldin.lab.figures import CurvesDisplay, ScatterDisplay
+    """Title, height and content of a panel for each setting and signal.
 
+    A comparison has all signals of a setting in one panel, a scatter all settings.
+    """
+    from heldin.lab.conclusion import main_signal
+    from heldin.lab.figures import HEIGHT, ComparisonDisplay, CurvesDisplay, ScatterDisplay
+    from heldin.lab.select import compare
+
+    panels: list[tuple[str, float, Display]] = []
+    if kind == "comparison":
+        for group in found:
+            display = ComparisonDisplay(compare(group, select_methods(group, signals, patience=patience)), metrics[0])
+            panels.append((group.title, display.height, display))
+        return panels
     full = [group for group in found if group.full and group.signals]
     if not full:
         raise ArgumentError(
             "There should be a run on all the data with recorded signals. Found none. Run without --fold as well."
         )
-    panels: list[tuple[str, float, Display]] = []
     for label in signals or dict.fromkeys(str(main_signal(group)) for group in full):
         having = [group for group in full if label in group.signals]
         if kind == "scatter":
-            panels.append(("", 4.0, ScatterDisplay(having, label, metrics[0])))
+            panels.append(("", HEIGHT, ScatterDisplay(having, label, metrics[0])))
         else:
-            panels += [(g.title, 4.0, CurvesDisplay(g.full, label, metrics, patience)) for g in having]
-    return panels
-
-
-def _comparison_panels(
-    found: Sequence[Group], signals: list[str] | None, metric: str, patience: int
-) -> list[tuple[str, float, Display]]:
-    from heldin.lab.figures import ComparisonDisplay
-    from heldin.lab.select import compare
-
-    panels: list[tuple[str, float, Display]] = []
-    for group in found:
-        display = ComparisonDisplay(compare(group, select_methods(group, signals, patience=patience)), metric)
-        panels.append((group.title, 1.2 + 0.28 * len(display.frame()), display))
+            panels += [(g.title, HEIGHT, CurvesDisplay(g.full, label, metrics, patience)) for g in having]
     return panels
 
 
@@ -119,7 +114,7 @@ def _draw(panels: Sequence[tuple[str, float, Display]], target: Path) -> None:
         display.plot(axis)
         if title:
             axis.set_title(literal(textwrap.fill(title, 90)), fontsize="small")
-    with writing(target):
+    with explain_os_errors(target, "Choose another place with --out."):
         target.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(target, dpi=150)
     plt.close(figure)

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import typer
 
-from heldin.errors import StoreError
 from heldin.lab.tables import NOTES, Table, format_cell
 
 
@@ -89,19 +88,6 @@ def resumable(command: str) -> Iterator[None]:
     except KeyboardInterrupt:
         note(f"\nInterrupted. All finished epochs are recorded. To continue: {command}")
         raise typer.Exit(130) from None
-
-
-@contextmanager
-def writing(path: Path, option: str = "--out") -> Iterator[None]:
-    """Turn an operating system error while writing a file into a `StoreError`."""
-    try:
-        yield
-    except StoreError:
-        raise
-    except OSError as error:
-        raise StoreError(
-            f"{path} cannot be written: {error.strerror or error}. Choose another place with {option}."
-        ) from error
 
 
 def _plain(value: object) -> object:

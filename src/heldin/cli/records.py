@@ -9,28 +9,27 @@ from pathlib import Path
 from typing import Any
 
 from heldin.cli.options import DEFAULT_STORE, option_name
-from heldin.cli.output import note, writing
+from heldin.cli.output import note
 from heldin.errors import ArgumentError, DamagedRunError, StoreError, near_match
 from heldin.lab.curves import Group, groups, require_recorded
 from heldin.lab.methods import Kind, StoppingMethod, authors_method, methods_for
 from heldin.lab.spec import RunSpec
-from heldin.lab.store import RunRecord, Store
+from heldin.lab.store import RunRecord, Store, explain_os_errors
 from heldin.rules import ConsecutiveRises, NthRise, Rule
 
 
 def read_records(store: Path, ids: list[str] | None, wanted: Mapping[str, object]) -> list[RunRecord]:
     """The records of the runs that the options select. Damaged runs are named and left out.
 
-    Args:
-        store: the folder with the records.
-        ids: the beginnings of run ids; None selects all.
-        wanted: a field of a spec -> the value or values it may have; None selects all.
+    `ids` are the beginnings of run ids. `wanted` maps a field of a spec to the value or values it may have. None
+    selects all.
     """
-    require_runs(store)
-    allowed: dict[str, list[object]] = {}
-    for name, value in wanted.items():
-        if value is not None and value != []:
-            allowed[name] = value if isinstance(value, list) else [value]
+    if not (store / "runs").is_dir():
+        raise StoreError(
+            f"There are no records in {store}. Start with `heldin run`, or name their folder with --store."
+        )
+    given = {name: value for name, value in wanted.items() if value is not None and value != []}
+    allowed = {name: value if isinstance(value, list) else [value] for name, value in given.items()}
     specs: list[RunSpec] = []
 
     def selected(spec: RunSpec) -> bool:
@@ -69,20 +68,11 @@ def _explain_empty(
     return f"None of the {len(specs)} runs in {store} satisfies all of these options. `heldin status` lists them."
 
 
-def require_runs(store: Path) -> None:
-    """Raise an error if a folder has no records."""
-    if not (store / "runs").is_dir():
-        raise StoreError(
-            f"There are no records in {store}. Start with `heldin run`, or name their folder with --store."
-        )
-
-
 def require_store(store: Path, specs: Iterable[RunSpec] = ()) -> None:
     """Raise an error if a folder cannot be written, was written by a newer heldin, or has one of these runs damaged."""
-    runs = store / "runs"
-    probe = runs / f".write-test-{os.getpid()}"
-    with writing(store, "--store"):
-        runs.mkdir(parents=True, exist_ok=True)
+    probe = store / "runs" / f".write-test-{os.getpid()}"
+    with explain_os_errors(store, "Choose another place with --store."):
+        probe.parent.mkdir(parents=True, exist_ok=True)
         probe.touch()
         probe.unlink()
     records = Store(store)
@@ -121,13 +111,10 @@ def finished_groups(records: Sequence[RunRecord], signals: list[str] | None = No
 def select_methods(
     group: Group, signals: list[str] | None, *, rule: str = "nth_rise", patience: int = 5
 ) -> list[StoppingMethod]:
-    """The stopping methods of a group that use these signals, or none, and these rules.
+    """The stopping methods of a group, for these signals (None: all) and these rules.
 
-    Args:
-        group: the runs of one setting.
-        signals: their labels; None for all that were recorded.
-        rule: `"nth_rise"`, `"consecutive_rises"`, `"own"` for the rule of a signal's authors, or `"all"`.
-        patience: the patience of the first two rules.
+    `rule` is `"nth_rise"` or `"consecutive_rises"`, both with `patience`, `"own"` for the rule of a signal's authors,
+    or `"all"`.
     """
     rules: dict[str, Rule] = {"nth_rise": NthRise(patience), "consecutive_rises": ConsecutiveRises(patience)}
 

@@ -26,8 +26,7 @@ EXAMPLE = (
     "printf '6 5 7 4 8' | heldin replay - --rule nth_rise --patience 2"
 )
 NUMBERS = "A file of numbers, or - for standard input; without it, the curves recorded in --store."
-PREFIXES = ("train_", "test_", "val_", "parameter_", "generalization_")
-"""The names of metrics start with these; all others are signals."""
+PREFIXES = ("train_", "test_", "val_", "parameter_", "generalization_")  # of metrics; all other names are signals
 
 
 @filter_options

@@ -14,7 +14,7 @@ from heldin.cli.options import DEFAULT_STORE, NUM_CORES, DataFolder, Jobs, Quiet
 from heldin.cli.output import note, resumable, show
 from heldin.cli.records import require_store, store_option
 from heldin.errors import ArgumentError, require_choice, require_integer
-from heldin.lab.spec import RunSpec, spec_from, specs_from_toml
+from heldin.lab.spec import RunSpec, each_fold, spec_from, specs_from_toml
 from heldin.lab.store import Store
 
 EXAMPLE = (
@@ -62,8 +62,7 @@ def command(
         run_all(specs, records, jobs=jobs, engine=engine, address=address, data_root=data, progress=progress)
     note(f"{format_run_count(len(specs))} done" + (f", {num_done} of them before this command." if num_done else "."))
     show(f"The records are in {store / 'runs'}.")
-    option = store_option(store)
-    note(f"Next: `heldin table{option}`, or the verbs figure, report and replay.")
+    note(f"Next: `heldin table{store_option(store)}`, or the verbs figure, report and replay.")
 
 
 def _specs(files: Sequence[Path], given: Mapping[str, Any], seeds: str | None, with_full: bool) -> list[RunSpec]:
@@ -79,11 +78,7 @@ def _specs(files: Sequence[Path], given: Mapping[str, Any], seeds: str | None, w
     for spec in bases:
         if with_full and (folds is not None or spec.fold is not None):
             found.append(spec.with_(fold=None, folds=None))
-        if folds is None:
-            found.append(spec)
-            continue
-        spec.with_(fold=0, folds=folds)  # raises if the number of folds is not possible
-        found += [spec.with_(fold=fold, folds=folds) for fold in range(folds)]
+        found += [spec] if folds is None else each_fold(spec, folds)
     return found
 
 

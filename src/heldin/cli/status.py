@@ -15,31 +15,30 @@ def command(store: StoreFolder = DEFAULT_STORE, run: RunIds = None, as_json: AsJ
     """List the runs of a store: epochs trained, finished or not, and where training diverged."""
     records = sort_by_setting(read_records(store, run, wanted))
     num_done = sum(record.done for record in records)
-    if as_json:
-        runs = [
-            {
-                "run": record.id,
-                "epochs": len(record.epochs),
-                "horizon": record.spec.epochs,
-                "done": record.done,
-                "diverged_at": diverged_at(record),
-                "title": record.spec.title,
-                "spec": record.spec.as_dict(),
-            }
-            for record in records
-        ]
-        show_json({"store": store, "num_runs": len(runs), "num_done": num_done, "runs": runs})
-        return
-    diverged = {record.id: epoch for record in records if (epoch := diverged_at(record)) is not None}
-    rows = [
+    runs = [
         {
             "run": record.id,
-            "epochs": f"{len(record.epochs)}/{record.spec.epochs}",
-            "state": "done" if record.done else "not done",
-            "note": f"diverged at epoch {diverged[record.id]}" if record.id in diverged else None,
+            "epochs": len(record.epochs),
+            "horizon": record.spec.epochs,
+            "done": record.done,
+            "diverged_at": diverged_at(record),
             "title": record.spec.title,
+            "spec": record.spec.as_dict(),
         }
         for record in records
     ]
-    show_rows(rows, ["run", "epochs", "state", *(["note"] if diverged else []), "title"])
+    if as_json:
+        show_json({"store": store, "num_runs": len(runs), "num_done": num_done, "runs": runs})
+        return
+    rows = [
+        {
+            **run,
+            "epochs": f"{run['epochs']}/{run['horizon']}",
+            "state": "done" if run["done"] else "not done",
+            "note": None if run["diverged_at"] is None else f"diverged at epoch {run['diverged_at']}",
+        }
+        for run in runs
+    ]
+    noted = ["note"] if any(row["note"] for row in rows) else []
+    show_rows(rows, ["run", "epochs", "state", *noted, "title"])
     show(f"\n{num_done} of {len(rows)} runs in {store} are done.")

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from heldin.cli.options import DEFAULT_STORE, AsJson, RecordedSignals, RunIds, StoreFolder, filter_options, optional
-from heldin.cli.output import json_text, note, show, show_tables, writing
+from heldin.cli.output import json_text, note, show, show_tables
 from heldin.cli.records import finished_groups, read_records, select_methods, timings_of
 from heldin.errors import ArgumentError, require_choice, require_integer
 from heldin.lab.curves import Group, setting_of
 from heldin.lab.methods import Kind
+from heldin.lab.store import explain_os_errors
 
 if TYPE_CHECKING:
     from heldin.lab.tables import Table
@@ -45,6 +46,8 @@ def command(
     **wanted: object,
 ) -> None:
     """Compare stopping methods over the records: the epoch that each would have chosen, and the metrics there."""
+    from heldin.lab.conclusion import hardly_learned
+
     require_choice("table", kind, KINDS)
     require_choice("--format", format_, FORMATS)
     require_choice("--rule", rule, RULES)
@@ -67,19 +70,13 @@ def command(
         tables = _over_thresholds(kind, found, signal)
     format_ = "json" if as_json else format_
     if out is not None:
-        with writing(out):
+        with explain_os_errors(out, "Choose another place with --out."):
             out.write_text(_text(tables, format_) + "\n")
         show(f"The table is in {out}.")
     elif format_ == "markdown":
         show_tables(tables)
     else:
         show(_text(tables, format_))
-    _warn(found)
-
-
-def _warn(found: Sequence[Group]) -> None:
-    from heldin.lab.conclusion import hardly_learned
-
     for group in found:
         if (warning := hardly_learned(group)) is not None:
             note(f"{group.title}: {warning}")

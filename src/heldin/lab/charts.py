@@ -30,15 +30,11 @@ from heldin.lab.store import RunRecord
 from heldin.rules import ConsecutiveRises, NthRise
 from heldin.types import Direction
 
-SHOWN = ("test_error", "test_loss", "test_top5", "test_auc")
-"""The metrics of the page, in its order."""
+SHOWN = ("test_error", "test_loss", "test_top5", "test_auc")  # the metrics of the page, in its order
 
 MAX_POINTS = 1000  # of a curve on the page; longer curves are drawn at every second, third, ... epoch
-DIGITS = 4
 
-RULES = {"t1": NthRise(), "t2": ConsecutiveRises()}
-"""The paper's two thresholds, drawn as its gray and its magenta bar."""
-
+RULES = {"t1": NthRise(), "t2": ConsecutiveRises()}  # the paper's two thresholds, drawn as its gray and its magenta bar
 
 Json: TypeAlias = dict[str, Any]
 
@@ -140,4 +136,4 @@ def _curve(
 
 def _rounded(value: float | None) -> float | None:
     """Four digits; None, which is drawn as a gap, for a value that is not finite."""
-    return None if value is None or not math.isfinite(value) else float(f"{value:.{DIGITS}g}")
+    return None if value is None or not math.isfinite(value) else float(f"{value:.4g}")

@@ -1,8 +1,8 @@
 """Stopping methods compared: their outcomes, the sensitivity to the threshold, and correlations, as tables.
 
 A threshold is one of the paper's two rules with a patience p, (t1_p) or (t2_p): 20 of them for p = 1 .. 10. The paper
-correlates over all iterations of a training, and "over all iterations and label noise levels" for several settings. So
-there are three correlations: within each run, between the mean curves over the seeds, and over the points of all runs.
+correlates over all iterations of one training, or "over all iterations and label noise levels". So there are three
+correlations: within each run, between the mean curves over the seeds, and over the points of all runs.
 """
 
 from __future__ import annotations
@@ -29,10 +29,8 @@ from heldin.lab.curves import (
 )
 from heldin.lab.methods import StoppingMethod, rule_name
 from heldin.lab.select import Outcome, Protocol, compare, select
-from heldin.lab.spec import RunSpec
 from heldin.lab.store import RunRecord
 from heldin.lab.tables import NOTES, Cell, Table
-from heldin.needs import Cost
 from heldin.rules import ConsecutiveRises, NthRise, Rule
 
 PATIENCES = tuple(range(1, 11))
@@ -53,10 +51,8 @@ def comparison(
     Args:
         group: the runs of one setting.
         methods: what to compare; by default all methods that the records support.
-        units: seconds of a batch gradient and the other operations (`unit_seconds`); without them the table has no
-            seconds.
-        num_samples: the size of the training set, for a setting that uses all of it; without it the table has no
-            costs.
+        units: the result of `unit_seconds`; without it the table has no seconds.
+        num_samples: the size of the training set if the setting uses all of it; without it the table has no costs.
     """
     outcomes = compare(group, methods)
     metrics = [name for name in METRICS if any(name in outcome.metrics for outcome in outcomes)]
@@ -71,10 +67,10 @@ def comparison(
         "seeds": lambda o: len(o.seeds),
     }
     if group.setting.num_samples is not None or num_samples is not None:
-        spent = partial(_spent, group.setting, num_samples)
-        columns["batch gradients"] = lambda o: spent(o, lambda cost: cost.batch_gradients)
+        cost = partial(total_cost, spec=group.setting, num_samples=num_samples)
+        columns["batch gradients"] = lambda o: None if (spent := cost(o)) is None else spent.batch_gradients
         if units is not None:
-            columns["seconds"] = lambda o: spent(o, units.seconds)
+            columns["seconds"] = lambda o: None if (spent := cost(o)) is None else units.seconds(spent)
     columns[NOTES] = _notes
     bold = {(number, METRICS[name].title) for name in metrics for number in _best(outcomes, name)}
     return Table.from_items(outcomes, columns, group.title, frozenset(bold))
@@ -82,11 +78,6 @@ def comparison(
 
 def _metric(name: str, outcome: Outcome) -> Estimate | None:
     return outcome.metrics.get(name)
-
-
-def _spent(spec: RunSpec, num_samples: int | None, outcome: Outcome, quantity: Callable[[Cost], float]) -> float | None:
-    cost = total_cost(outcome, spec, num_samples)
-    return None if cost is None else quantity(cost)
 
 
 def _notes(outcome: Outcome) -> str | None:
@@ -110,17 +101,11 @@ def _best(outcomes: Sequence[Outcome], name: str) -> list[int]:
 
 @dataclass(frozen=True)
 class Spread:
-    """A metric over the thresholds of one setting.
-
-    Attributes:
-        metric: its name.
-        values: one value per threshold.
-        num_silent: how many of the thresholds did not fire in at least one case.
-    """
+    """A metric over the thresholds of one setting."""
 
     metric: str
-    values: tuple[float, ...]
-    num_silent: int
+    values: tuple[float, ...]  # one per threshold
+    num_silent: int  # thresholds that did not fire in at least one case
 
     @property
     def mean(self) -> float:
@@ -171,12 +156,9 @@ def over_thresholds(
 
 
 def spread(outcomes: Sequence[Outcome], metric: str = "test_loss", *, only_fired: bool = False) -> Spread:
-    """A metric over the outcomes of `over_thresholds`.
+    """A recorded metric, or `"test_accuracy"`, over the outcomes of `over_thresholds`.
 
-    Args:
-        outcomes: one for each threshold.
-        metric: a recorded metric, or `"test_accuracy"`.
-        only_fired: leave out thresholds that did not fire in every case; by default their last epoch is used.
+    For thresholds that did not fire the last epoch is used; `only_fired` leaves out those that did not always fire.
     """
     # PAPER: for 5-fold CV on CIFAR-100 (Table robustness a) t2_7 to t2_10 never fire, and the printed mean and std are
     # those over p = 1 .. 6 alone, for both rules. A threshold that never fires costs whole trainings, so we count it.
@@ -217,9 +199,8 @@ def thresholds_table(
         rule = outcome.method.rule
         assert rule is not None
         rows.append({"threshold": rule_name(rule), **values, "epoch": epoch, NOTES: _notes(outcome)})
-    rows.append({"threshold": "best", **{title: each.best for title, each in spreads.items()}})
-    rows.append({"threshold": "mean", **{title: each.mean for title, each in spreads.items()}})
-    rows.append({"threshold": "std", **{title: each.std for title, each in spreads.items()}})
+    for name in ("best", "mean", "std"):
+        rows.append({"threshold": name, **{title: getattr(each, name) for title, each in spreads.items()}})
     return Table(("threshold", *spreads, "epoch", NOTES), tuple(rows), f"{group.title}: {method.title}")
 
 
@@ -247,17 +228,11 @@ def sensitivity_table(
 
 @dataclass(frozen=True)
 class Correlation:
-    """The correlation of a signal with a metric.
+    """The correlation of a signal with a metric."""
 
-    Attributes:
-        per_run: the correlation within each run, averaged over the runs in which it exists; None if there are none.
-        mean_curve: the correlation between the mean curves; NaN if one of them is constant.
-        pooled: the correlation over the points of all runs.
-    """
-
-    per_run: Estimate | None
-    mean_curve: float
-    pooled: float
+    per_run: Estimate | None  # within each run, averaged over the runs in which it exists; None if there are none
+    mean_curve: float  # between the mean curves; NaN if one of them is constant
+    pooled: float  # over the points of all runs
 
 
 def correlate(records: Sequence[RunRecord], signal: str, metric: str = "test_loss") -> Correlation:
@@ -277,18 +252,14 @@ def correlate(records: Sequence[RunRecord], signal: str, metric: str = "test_los
 
 def pearson(x: Curve | Sequence[float], y: Curve | Sequence[float]) -> float:
     """Pearson's correlation over the positions where both are finite; NaN for fewer than two, or if one is constant."""
-    pairs = _finite_pairs(x, y)
+    both = [(u, v) for u, v in zip(x, y, strict=True) if u is not None and v is not None]
+    pairs = [(u, v) for u, v in both if math.isfinite(u) and math.isfinite(v)]
     if len(pairs) < 2:
         return math.nan
     a, b = (_unit_deviations([pair[side] for pair in pairs]) for side in (0, 1))
     if a is None or b is None:
         return math.nan
     return max(-1.0, min(1.0, math.fsum(u * v for u, v in zip(a, b, strict=True))))
-
-
-def _finite_pairs(x: Curve | Sequence[float], y: Curve | Sequence[float]) -> list[tuple[float, float]]:
-    pairs = [(u, v) for u, v in zip(x, y, strict=True) if u is not None and v is not None]
-    return [(u, v) for u, v in pairs if math.isfinite(u) and math.isfinite(v)]
 
 
 def _unit_deviations(values: list[float]) -> list[float] | None:

@@ -25,27 +25,18 @@ HARDLY = 0.9  # of the highest error: an error that never fell below this has ha
 
 @dataclass(frozen=True)
 class ErrorGap:
-    """How much test error one stopping method lost.
+    """How much test error one stopping method lost."""
 
-    Attributes:
-        outcome: the method, and the epochs it chose.
-        lost: test error above that of the best epoch, as a fraction, averaged over `seeds`; negative if it gained.
-        seeds: the seeds it was averaged over.
-    """
-
-    outcome: Outcome
-    lost: float
-    seeds: tuple[int, ...]
+    outcome: Outcome  # the method, and the epochs it chose
+    lost: float  # test error above that of the best epoch, as a fraction; negative if it gained
+    seeds: tuple[int, ...]  # what `lost` is averaged over
 
 
 def conclude(group: Group, outcomes: Sequence[Outcome] | None = None, *, signal: str | None = None) -> str:
-    """One sentence about the runs of a group, with nothing in it that they do not show.
+    """One sentence about the runs of a group: what each method lost against the best epoch.
 
-    Args:
-        group: runs of one setting.
-        outcomes: the result of `compare` for it; computed if it is not given.
-        signal: the label of the signal to compare with cross-validation and with no early stopping; by default
-            `main_signal(group)`.
+    `outcomes` is the result of `compare(group)`, computed if it is not given. `signal` is the label of the signal to
+    compare with cross-validation and with no early stopping, by default `main_signal(group)`.
     """
     found = compare(group) if outcomes is None else outcomes
     best = best_epochs(found)
@@ -55,13 +46,13 @@ def conclude(group: Group, outcomes: Sequence[Outcome] | None = None, *, signal:
     contenders = [each for each in known if {*each.seeds} & {*best.seeds}]
     seeds = set(best.seeds).intersection(*(each.seeds for each in contenders))
     gaps = [gap for each in contenders if (gap := error_gap(each, best, seeds)) is not None]
-    reference = _errors_by_seed(best, seeds)
+    reference = [error for seed, error in best.by_seed("test_error").items() if seed in seeds]
     if not gaps or not reference:
         return "There is nothing to compare: no seed has all the runs that are needed, or none has a test error."
     partly = " with all of these" if len(seeds) < len(best.seeds) else ""
     several = f"each run by its own curve, means over {'the ' * bool(partly)}{len(seeds)} seeds{partly}"
     over = several if len(seeds) > 1 else f"the only seed{partly}" if partly else "a single seed"
-    level = 100.0 * mean(list(reference.values()))
+    level = 100.0 * mean(reference)
     sentence = f"Against the best epoch ({level:.1f} % test error), {_ranked(gaps)} ({over})."
     return " ".join(filter(None, (sentence, hardly_learned(group))))
 
@@ -99,20 +90,10 @@ def best_epochs(outcomes: Sequence[Outcome]) -> Outcome | None:
 
 def error_gap(outcome: Outcome, best: Outcome, seeds: set[int] | None = None) -> ErrorGap | None:
     """What was lost against the best epochs on the seeds that both have; None if they share none."""
-    mine, theirs = _errors_by_seed(outcome, seeds), _errors_by_seed(best, seeds)
-    shared = tuple(sorted(mine.keys() & theirs.keys()))
+    mine, theirs = outcome.by_seed("test_error"), best.by_seed("test_error")
+    shared = tuple(seed for seed in sorted(mine.keys() & theirs.keys()) if seeds is None or seed in seeds)
     lost = mean([mine[seed] - theirs[seed] for seed in shared]) if shared else math.nan
     return ErrorGap(outcome, lost, shared) if math.isfinite(lost) else None
-
-
-def _errors_by_seed(outcome: Outcome, seeds: set[int] | None) -> dict[int, float]:
-    """The test error for each seed, the mean over its models."""
-    found: dict[int, list[float]] = {}
-    for choice in outcome.choices:
-        for seed in choice.seeds:
-            if "test_error" in choice.metrics and (seeds is None or seed in seeds):
-                found.setdefault(seed, []).append(choice.metrics["test_error"])
-    return {seed: mean(values) for seed, values in found.items()}
 
 
 def require_signal(group: Group, signal: str) -> None:

@@ -44,8 +44,7 @@ class UnitSeconds:
         )
 
 
-PAPER_UNITS = UnitSeconds(1.0, 1 / 5.1, 1 / 100, 1 / 3.4)
-"""The values of the paper, in units of t1: t1 = 5.1 t2 = 100 t3 = 3.4 t4."""
+PAPER_UNITS = UnitSeconds(1.0, 1 / 5.1, 1 / 100, 1 / 3.4)  # the paper's t1 = 5.1 t2 = 100 t3 = 3.4 t4, with t1 = 1
 
 
 def unit_seconds(timings: Iterable[Mapping[str, Any]]) -> UnitSeconds | None:
@@ -70,7 +69,7 @@ def num_batches(spec: RunSpec, num_samples: int | None = None) -> int:
 def num_probes(spec: RunSpec, num_samples: int | None = None) -> int:
     """s, the number of probe batches of a signal: 5, or fewer if the data has fewer batches."""
     found = spec.num_samples if spec.num_samples is not None else num_samples
-    if found is None or found < 2 * spec.batch_size:  # smaller batches are drawn there
+    if found is None or found < 2 * spec.batch_size:  # smaller batches are drawn then
         return NUM_BATCHES
     return min(NUM_BATCHES, found // spec.batch_size)
 
@@ -78,10 +77,7 @@ def num_probes(spec: RunSpec, num_samples: int | None = None) -> int:
 def total_cost(outcome: Outcome, spec: RunSpec, num_samples: int | None = None) -> Cost | None:
     """The cost of a stopping method for one seed, up to its stop; None for the oracles, which are not realizable.
 
-    Args:
-        outcome: the method, and the epochs it trained.
-        spec: the setting of the runs.
-        num_samples: the size of the training set, if the spec uses all of it.
+    `num_samples` is the size of the training set, if the spec of the setting uses all of it.
     """
     if outcome.method.kind in ORACLES:
         return None
@@ -98,13 +94,8 @@ def epoch_cost(method: StoppingMethod, batches: int, *, probes: int = NUM_BATCHE
     if method.kind in FOLD_KINDS and method.folds is not None:
         return _training(batches * (method.folds - 1) / method.folds) + Cost(batch_evaluations=batches / method.folds)
     if method.kind is Kind.SIGNAL and method.signal is not None:
-        return _training(batches) + probe_cost(method.signal, probes=probes, batch_size=batch_size)
+        return _training(batches) + parse_signal(method.signal).signal.needs.cost(probes, batch_size)
     return _training(batches)
-
-
-def probe_cost(signal: str, *, probes: int = NUM_BATCHES, batch_size: int = 128) -> Cost:
-    """The cost of one reading of a signal. Per-sample gradients count as one batch gradient per pass."""
-    return parse_signal(signal).signal.needs.cost(probes, batch_size)
 
 
 def _training(batches: float) -> Cost:

@@ -1,9 +1,8 @@
 """The runs of one setting, their curves over epochs, and how curves are averaged.
 
-A setting is a spec without its seed, fold and signals: runs of one setting form a `Group`. A curve has one value per
-epoch, None where nothing was measured. Runs may end at different epochs (`until_loss`), so there are two averages.
-`mean_curve` is what a rule sees: the mean over the runs that still train. `mean_values` is what is evaluated: a run
-that has ended keeps its last value, because its weights no longer change.
+A setting is a spec without its seed, fold and signals. A curve has one value per epoch, None where nothing was
+measured. Runs may end at different epochs (`until_loss`), so there are two averages: `mean_curve`, which a rule sees,
+is over the runs that still train; in `mean_values`, for evaluation, a run that has ended keeps its last value.
 """
 
 from __future__ import annotations
@@ -59,7 +58,6 @@ ACCURACY = Metric("accuracy", "accuracy", percent=True, decimals=1, higher_is_be
 """Derived from the test error, for the tables that report it as the paper does."""
 
 LOG_FROM = 20.0  # largest over smallest value of a curve with a logarithmic scale
-VALIDATION = ("val_loss", "val_error")
 
 DERIVED: dict[str, tuple[tuple[str, ...], Callable[..., float]]] = {
     "test_accuracy": (("test_error",), lambda error: 1.0 - error),
@@ -71,19 +69,12 @@ DERIVED: dict[str, tuple[tuple[str, ...], Callable[..., float]]] = {
 
 @dataclass(frozen=True)
 class Group:
-    """The finished runs of one setting. Records of the same training are merged into one with all their signals.
+    """The finished runs of one setting. Records of the same training are merged into one with all their signals."""
 
-    Attributes:
-        setting: the spec that all runs share, with seed 0, no fold and no signals.
-        full: the runs on all the data, by seed.
-        folded: the runs without one fold, by number of folds, seed and fold.
-        unfinished: ids of the runs that have not reached their horizon; they are left out.
-    """
-
-    setting: RunSpec
-    full: tuple[RunRecord, ...]
-    folded: tuple[RunRecord, ...]
-    unfinished: tuple[str, ...] = ()
+    setting: RunSpec  # what all runs share, with seed 0, no fold and no signals
+    full: tuple[RunRecord, ...]  # the runs on all the data, by seed
+    folded: tuple[RunRecord, ...]  # the runs without one fold, by number of folds, seed and fold
+    unfinished: tuple[str, ...] = ()  # ids of the runs that have not reached their horizon; they are left out
 
     @property
     def title(self) -> str:
@@ -255,7 +246,7 @@ def best_epoch(values: Sequence[float]) -> int | None:
 
 def direction_of(name: str) -> Direction:
     """The direction in which a signal indicates overfitting; a validation loss rises."""
-    return Direction.RISES if name in VALIDATION else parse_signal(name)[0].direction
+    return Direction.RISES if name in ("val_loss", "val_error") else parse_signal(name)[0].direction
 
 
 def require_recorded(records: Sequence[RunRecord], name: str) -> None:

@@ -1,9 +1,9 @@
 """Many specs -> their records, on this machine or on a cluster, through joblib.
 
-A worker gets a spec and the store's folder and nothing else; records do not depend on who computes them. If a worker
-dies, at most its running epoch is lost: missing runs are started again. A worker on this machine whose parent was
-killed exits after its running epoch (on Windows: after its running run). On a cluster all machines should see the
-store's folder.
+A worker gets only a spec and the store's folder, and records do not depend on the machine that computes them. If a
+worker is killed, at most its current epoch is lost: missing runs are started again. A worker on this machine whose
+parent was killed exits after its current epoch (on Windows: after its current run). On a cluster all machines need
+access to the store's folder.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import torch
@@ -51,7 +51,7 @@ def run_all(
 
     Args:
         specs: what to run; a spec that is given twice is run once.
-        store: where the records go.
+        store: where the records are written.
         jobs: the number of runs at a time, each on one thread.
         engine: `"processes"` on this machine, or `"ray"` or `"dask"`.
         address: of the cluster; None starts one on this machine.
@@ -81,8 +81,7 @@ def run_all(
     if failures:
         listed = "\n".join(f"  {spec_id}: {problem}" for spec_id, problem in failures.items())
         raise HeldinError(f"{len(failures)} of {len(unique)} runs failed; the others are done.\n{listed}")
-    records = {spec: store.record(spec) for spec in unique}
-    return [record for spec in specs if (record := records[spec]) is not None]
+    return [record for spec in specs if (record := store.record(spec)) is not None]
 
 
 def require_runnable(specs: Sequence[RunSpec], data_root: Path | str | None = None) -> None:
@@ -106,13 +105,9 @@ def _one_for_each(specs: Sequence[RunSpec], fields: Sequence[str]) -> list[RunSp
 
 
 class Progress:
-    """Shows the progress of runs: bars on a terminal, plain lines elsewhere.
+    """Shows the progress of runs, read from the store: bars on a terminal, plain lines elsewhere.
 
-    It reads the store only, so it does not matter who computes.
-
-    Args:
-        quiet: show nothing.
-        console: where to show it; the standard error by default.
+    `console` is standard error by default; with `quiet` nothing is shown.
     """
 
     def __init__(self, *, quiet: bool = False, console: Console | None = None) -> None:
@@ -202,13 +197,12 @@ def _worker(spec: RunSpec, root: str, data_root: Path | str | None, parent: int 
 
 
 def _exit_if_orphaned(parent: int | None) -> None:
-    """Exit if this is a worker whose parent process is gone; each epoch is on disk when this is called.
+    """Exit if the parent process of this worker was killed; each epoch is on disk when this is called.
 
-    The workers of joblib are children of the process that starts the runs. On Linux and macOS a child gets another
-    parent when its own dies; on Windows it does not, and joblib ends the worker after its run.
+    On Linux and macOS a child process then gets another parent; on Windows joblib ends the worker after its run.
     """
     if parent is not None and parent not in (os.getpid(), os.getppid()):
-        os._exit(0)  # immediately: there is nobody to report to
+        os._exit(0)  # immediately: no process is left to report to
 
 
 def _is_dead_worker(error: Exception) -> bool:
@@ -256,12 +250,6 @@ def _dask(address: str | None, jobs: int) -> Iterator[None]:
         from distributed import Client, LocalCluster
     except ImportError as error:
         raise MissingExtraError('The engine "dask" needs Dask. Install it: pip install "heldin[cluster]".') from error
-    if address is not None:
-        with Client(address):
-            yield
-        return
-    with (
-        LocalCluster(n_workers=jobs, threads_per_worker=1, dashboard_address=None, host="127.0.0.1") as cluster,
-        Client(cluster),
-    ):
+    options = {"n_workers": jobs, "threads_per_worker": 1, "dashboard_address": None, "host": "127.0.0.1"}
+    with nullcontext(address) if address is not None else LocalCluster(**options) as cluster, Client(cluster):
         yield

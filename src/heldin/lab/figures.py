@@ -36,24 +36,18 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 BARS = {"t1": "gray", "t2": "magenta"}
+HEIGHT = 4.0  # of a figure, in inches
 LEGEND_HEIGHT = 0.25  # of the height of the axes
 
 
 @dataclass(frozen=True)
 class CurvesDisplay:
-    """The curve that a rule watches and the metrics it should predict: means, with bands of one standard deviation.
+    """The curve that a rule watches and the metrics it should predict: means, with bands of one standard deviation."""
 
-    Args:
-        records: the runs of one setting: on all the data, or those of the folds.
-        watched: the label of a signal, or `"val_loss"`.
-        metrics: drawn on the left axis; the watched curve is drawn on the right axis.
-        patience: the patience of the two rules whose stops are marked.
-    """
-
-    records: Sequence[RunRecord]
-    watched: str
-    metrics: Sequence[str] = ("test_loss",)
-    patience: int = 5
+    records: Sequence[RunRecord]  # of one setting: the runs on all the data, or those of the folds
+    watched: str  # the label of a signal, or "val_loss"; drawn on the right axis
+    metrics: Sequence[str] = ("test_loss",)  # drawn on the left axis
+    patience: int = 5  # of the two rules whose stops are marked
 
     @property
     def bars(self) -> dict[str, int | None]:
@@ -102,21 +96,20 @@ class CurvesDisplay:
 
 @dataclass(frozen=True)
 class ComparisonDisplay:
-    """One metric of every stopping method, as bars with one standard deviation.
+    """One metric of every stopping method under one protocol, as bars with one standard deviation."""
 
-    Args:
-        outcomes: the result of `compare`.
-        metric: a recorded metric.
-        protocol: the protocol whose outcomes are drawn.
-    """
-
-    outcomes: Sequence[Outcome]
+    outcomes: Sequence[Outcome]  # the result of `compare`
     metric: str = "test_error"
     protocol: Protocol | str = Protocol.MEAN_CURVE
 
+    @property
+    def height(self) -> float:
+        """The height that all methods need, in inches."""
+        return 1.2 + 0.28 * len(self.frame())
+
     def frame(self) -> pd.DataFrame:
         """One row per method: mean and standard deviation of the metric, and the epoch."""
-        taken = [o for o in self.outcomes if o.protocol == Protocol(self.protocol) and self.metric in o.metrics]
+        protocol = Protocol(self.protocol)
         rows = [
             {
                 "method": outcome.method.name,
@@ -124,19 +117,19 @@ class ComparisonDisplay:
                 "std": outcome.metrics[self.metric].std,
                 "epoch": outcome.epoch.mean,
             }
-            for outcome in taken
+            for outcome in self.outcomes
+            if outcome.protocol is protocol and self.metric in outcome.metrics
         ]
         if not rows:
             raise ArgumentError(
-                f"None of the {len(self.outcomes)} outcomes has {self.metric!r} under {Protocol(self.protocol).value}. "
+                f"None of the {len(self.outcomes)} outcomes has {self.metric!r} under {protocol.value}. "
                 "Pass the result of compare(group)."
             )
         return pd.DataFrame(rows)
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw on `ax`, or on a new figure of the height needed; the first method is on top."""
-        frame = self.frame()
-        ax = _axes(ax, height=1.2 + 0.28 * len(frame))
+        frame, ax = self.frame(), _axes(ax, self.height)
         places = range(len(frame))
         deviations = [0.0 if pd.isna(std) else std for std in frame["std"]]
         ax.barh(list(places), frame[self.metric], xerr=deviations, color="C0", alpha=0.8, error_kw={"capsize": 2})
@@ -148,17 +141,11 @@ class ComparisonDisplay:
 
 @dataclass(frozen=True)
 class ScatterDisplay:
-    """A signal against a metric, one point per epoch and run, with Pearson's correlation over all points.
+    """A signal against a metric, one point per epoch and run, with Pearson's correlation over all points."""
 
-    Args:
-        groups: each has its own colour.
-        signal: its label.
-        metric: a recorded metric, or a derived one such as `"generalization_loss"`.
-    """
-
-    groups: Sequence[Group]
-    signal: str
-    metric: str = "test_loss"
+    groups: Sequence[Group]  # each in another colour
+    signal: str  # its label
+    metric: str = "test_loss"  # recorded, or derived from recorded ones, such as "generalization_loss"
 
     @property
     def rho(self) -> float:
@@ -191,7 +178,7 @@ class ScatterDisplay:
         return ax
 
 
-def _axes(ax: Axes | None, *, height: float = 4.0) -> Axes:
+def _axes(ax: Axes | None, height: float = HEIGHT) -> Axes:
     return plt.subplots(figsize=(7, height), layout="constrained")[1] if ax is None else ax
 
 

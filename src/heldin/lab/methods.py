@@ -33,13 +33,6 @@ ORACLES = {Kind.ORACLE_LOSS: "test_loss", Kind.ORACLE_ERROR: "test_error"}
 class StoppingMethod:
     """A method that chooses an epoch.
 
-    Args:
-        kind: what chooses the epoch.
-        signal: the label of the signal, for `Kind.SIGNAL`.
-        rule: the stopping rule; None for the oracles and for `Kind.NEVER`.
-        folds: the number of folds, for the kinds that hold folds out.
-        roll_back: evaluate the best epoch before the stop according to the rule, as if its weights had been kept.
-
     Example:
         >>> from heldin.lab.methods import Kind, StoppingMethod
         >>> from heldin.rules import NthRise
@@ -48,15 +41,14 @@ class StoppingMethod:
     """
 
     kind: Kind
-    signal: str | None = None
-    rule: Rule | None = None
-    folds: int | None = None
-    roll_back: bool = False
+    signal: str | None = None  # its label, for `Kind.SIGNAL`
+    rule: Rule | None = None  # None for the oracles and for `Kind.NEVER`
+    folds: int | None = None  # for the kinds that hold folds out
+    roll_back: bool = False  # evaluate the best epoch before the stop, as if its weights had been kept
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kind", Kind(self.kind))
-        has_rule = self.kind is Kind.SIGNAL or self.kind in FOLD_KINDS
-        self._require("rule", self.rule, has_rule)
+        self._require("rule", self.rule, self.kind is Kind.SIGNAL or self.kind in FOLD_KINDS)
         self._require("signal", self.signal, self.kind is Kind.SIGNAL)
         self._require("folds", self.folds, self.kind in FOLD_KINDS)
         if self.folds is not None:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
-import torch
 from torch import Tensor, nn, optim
 from torch.nn import functional as F
 
@@ -27,8 +26,7 @@ from heldin.lab.models.vgg import vgg
 ModelBuilder: TypeAlias = Callable[[tuple[int, ...], int, float], nn.Module]
 """From the shape of one sample, the number of classes and the scale to a model."""
 
-USER_MODEL = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
-"""`package.module:function`: a `ModelBuilder` of the user's."""
+USER_MODEL = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")  # `package.module:function`: a `ModelBuilder` of the user's
 
 
 class ModelEntry(NamedTuple):
@@ -99,7 +97,11 @@ def build_model(
     require_choice("init", init, INITS)
     model = entry.build(tuple(shape), num_classes, scale)
     if (draw := INITS[init]) is not None:
-        _initialize(model, draw)
+        for module in model.modules():  # linear and convolutional layers; their biases become zero
+            if isinstance(module, (nn.Linear, nn.Conv2d)):
+                draw(module.weight)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
     return model
 
 
@@ -119,20 +121,9 @@ def find_model(name: str) -> ModelEntry:
     return ModelEntry(build)
 
 
-@torch.no_grad()
-def _initialize(model: nn.Module, draw: Callable[[Tensor], object]) -> None:
-    """Draw the weights of linear and convolutional layers; their biases become zero."""
-    for module in model.modules():
-        if isinstance(module, (nn.Linear, nn.Conv2d)):
-            draw(module.weight)
-            if module.bias is not None:
-                nn.init.zeros_(module.bias)
-
-
 def _fits(shape: tuple[int, ...], expected: tuple[int | str, ...]) -> bool:
-    return len(shape) == len(expected) and all(
-        isinstance(size, str) or found == size for found, size in zip(shape, expected, strict=True)
-    )
+    sizes = zip(shape, expected, strict=False)
+    return len(shape) == len(expected) and all(size == found or isinstance(size, str) for found, size in sizes)
 
 
 def _format_shape(shape: Iterable[int | str]) -> str:

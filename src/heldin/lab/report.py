@@ -1,8 +1,7 @@
 """One self-contained HTML page about a set of records: what was run, the curves, the comparison, the cost.
 
-All numbers are computed from the records by `select`, `costs`, `compare` and `conclusion`; the page only shows them.
-Texts are escaped by `heldin.lab.tables.element`. The Content-Security-Policy in `page.html` forbids all network access,
-so even a bug cannot fetch anything.
+All numbers come from `select`, `costs`, `compare` and `conclusion`; texts are escaped by `heldin.lab.tables.element`.
+The Content-Security-Policy in `page.html` forbids all network access, so even a bug cannot load anything.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime, timezone
 from functools import partial
 from importlib.resources import files
@@ -19,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import heldin
-from heldin.errors import ArgumentError, MissingExtraError, StoreError
+from heldin.errors import ArgumentError, MissingExtraError
 from heldin.lab.charts import SHOWN, Json, chart_of
 from heldin.lab.conclusion import best_epochs, conclude, error_gap, find_outcome, main_signal, require_signal
 from heldin.lab.costs import total_cost, unit_seconds
@@ -27,16 +25,12 @@ from heldin.lab.curves import METRICS, Estimate, Group, groups, setting_of
 from heldin.lab.methods import ORACLES, Kind, StoppingMethod, authors_method, measured_signals
 from heldin.lab.select import Outcome, Protocol, compare
 from heldin.lab.spec import RunSpec
-from heldin.lab.store import RunRecord
+from heldin.lab.store import RunRecord, write_atomically
 from heldin.lab.tables import EMPTY, Cell, Markup, Table, element, escape, join
 
-Line: TypeAlias = Mapping[str, Any]
-"""A line of `timings.jsonl`."""
+Line: TypeAlias = Mapping[str, Any]  # of `timings.jsonl`
+Timings: TypeAlias = Mapping[str, Sequence[Line]]  # by run id
 
-Timings: TypeAlias = Mapping[str, Sequence[Line]]
-"""The lines of `timings.jsonl` by run id."""
-
-TEMPLATE = "page.html"
 PLACE = re.compile(r"\{\{(\w+)\}\}")
 SEEN = {Protocol.PER_RUN: "each run by its own curve", Protocol.MEAN_CURVE: "the mean curve"}
 ORDER = [*ORACLES, Kind.SIGNAL, Kind.KFOLD, Kind.KPLUS, Kind.KFOLD_EACH, Kind.HOLDOUT, Kind.NEVER]
@@ -64,21 +58,17 @@ def write_report(
     signal: str | None = None,
     num_samples: Mapping[str, int] | None = None,
 ) -> Path:
-    """Write one HTML page that loads nothing else.
+    """Write one HTML page that loads nothing else, and return its path.
 
     Args:
         records: the runs; those that differ only in seed and fold are grouped.
         path: the file to write; missing folders are created.
         title: the title of the page.
-        environment: the versions that the runs were made with, once or several times; by default the "begun" lines of
-            `timings`.
+        environment: the versions that the runs were made with; by default the "begun" lines of `timings`.
         timings: the lines of `timings.jsonl` by run id; with them the cost is also given in seconds.
         signal: the label of the signal to show first and to compare with; by default gradient disparity.
         num_samples: the size of the training set by dataset, for specs that use all of it; without it their cost is
-            given in epochs only.
-
-    Returns:
-        The path of the page.
+            in epochs only.
     """
     listed = list(records)
     found = groups(listed)
@@ -103,7 +93,8 @@ def write_report(
         main=join([*sections, environment_html(begun if given is None else given), guide]),
         charts=[each.chart for each in settings if each.chart is not None],
     )
-    return _write(Path(path), text)
+    write_atomically(Path(path), text, remedy="Choose another file, or free disk space.")
+    return Path(path)
 
 
 def html_page(title: str, *, header: Markup, main: Markup, charts: Sequence[Json] = ()) -> str:
@@ -116,7 +107,7 @@ def html_page(title: str, *, header: Markup, main: Markup, charts: Sequence[Json
         "charts": embed_json(charts),
         "plotly": _plotly() if charts else "",
     }
-    template = files("heldin.lab").joinpath(TEMPLATE).read_text(encoding="utf-8")
+    template = files("heldin.lab").joinpath("page.html").read_text(encoding="utf-8")
     return PLACE.sub(lambda place: parts[place[1]], template)  # one pass, so inserted texts are not searched again
 
 
@@ -132,23 +123,6 @@ def _plotly() -> str:
     except ImportError as error:
         raise MissingExtraError('The report needs plotly. Install it: pip install "heldin[lab]".') from error
     return str(get_plotlyjs())
-
-
-def _write(path: Path, text: str) -> Path:
-    """Write the page in one step, so that no partial page is left behind."""
-    beside = path.with_name(path.name + ".new")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_text(text, encoding="utf-8")
-        beside.replace(path)
-    except OSError as error:
-        with suppress(OSError):
-            beside.unlink()
-        raise StoreError(
-            f"The report cannot be written to {path}: {error.strerror or error}. Choose another file, or free disk "
-            "space."
-        ) from error
-    return path
 
 
 class _Setting:
@@ -189,9 +163,8 @@ def _header(title: str, settings: Sequence[_Setting]) -> Markup:
     runs = f"{num_runs} run{'s' * (num_runs != 1)}, {len(settings)} setting{'s' * (len(settings) != 1)}"
     parts = [element("h1", title), element("p", runs, class_="soft")]
     if len(settings) > 1:
-        points = [
-            element("li", element("a", each.name, href=f"#{each.anchor}"), ". ", each.conclusion) for each in settings
-        ]
+        links = [(element("a", each.name, href=f"#{each.anchor}"), each.conclusion) for each in settings]
+        points = [element("li", link, ". ", conclusion) for link, conclusion in links]
         parts.append(element("ul", *points, class_="short"))
     return join(parts)
 
@@ -257,17 +230,13 @@ def comparison_html(outcomes: Sequence[Outcome], signal: str | None) -> Markup:
     """Every stopping method under both protocols; signals other than `signal` are collapsed."""
     methods = list(dict.fromkeys(outcome.method for outcome in outcomes))
     others = [method for method in methods if method.kind is Kind.SIGNAL and method.signal != signal]
-    first = sorted((method for method in methods if method not in others), key=_rank)
+    first = sorted((method for method in methods if method not in others), key=lambda method: ORDER.index(method.kind))
     parts = [element("h3", "The comparison"), _comparison(outcomes, first, signal)]
     if others:
         inside = _comparison(outcomes, others, signal)
         num = len({method.signal for method in others})
         parts.append(element("details", element("summary", f"{num} other signal{'s' * (num != 1)}"), inside))
     return join(parts)
-
-
-def _rank(method: StoppingMethod) -> int:
-    return ORDER.index(method.kind)
 
 
 def _comparison(outcomes: Sequence[Outcome], methods: Sequence[StoppingMethod], signal: str | None) -> Markup:
@@ -288,6 +257,14 @@ def _comparison(outcomes: Sequence[Outcome], methods: Sequence[StoppingMethod], 
         marks = [notes.setdefault(note, len(notes) + 1) for note in dict.fromkeys(each)]
         return join([method.name.replace("_", " "), *(element("sup", mark) for mark in marks)], " ")
 
+    def value(protocol: Protocol, quantity: str, method: StoppingMethod) -> Cell:
+        outcome = found[method, protocol]
+        if outcome is None:
+            return None
+        if quantity == "epoch":
+            return _number(outcome.epoch, 1.0, 1)
+        return _number(outcome.metrics.get(quantity), METRICS[quantity].factor, METRICS[quantity].decimals)
+
     columns: dict[str, Callable[[StoppingMethod], Cell]] = {
         "method": name,
         "lost, points": lambda method: _lost(lost.get(method), most),
@@ -298,27 +275,12 @@ def _comparison(outcomes: Sequence[Outcome], methods: Sequence[StoppingMethod], 
         shown = ["epoch", *(metrics if protocol is Protocol.PER_RUN else metrics[:2])]
         for quantity in shown:
             column = f"{protocol.value} {quantity}"
-            columns[column] = partial(_quantity, found, protocol, quantity)
+            columns[column] = partial(value, protocol, quantity)
             titles[column] = METRICS[quantity].title + METRICS[quantity].unit if quantity in METRICS else quantity
         headings.append((SEEN[protocol], len(shown) + (protocol is Protocol.PER_RUN)))
     table = Table.from_items(methods, columns)
     drawn = table.html(headings=headings, titles=titles, row_classes=[_row_class(m, signal) for m in methods])
     return join([drawn, element("ol", *(element("li", note) for note in notes), class_="notes") if notes else ""])
-
-
-def _quantity(
-    found: Mapping[tuple[StoppingMethod, Protocol], Outcome | None],
-    protocol: Protocol,
-    quantity: str,
-    method: StoppingMethod,
-) -> Cell:
-    """The epoch or a metric of a method under a protocol."""
-    outcome = found[method, protocol]
-    if outcome is None:
-        return None
-    if quantity == "epoch":
-        return _number(outcome.epoch, 1.0, 1)
-    return _number(outcome.metrics.get(quantity), METRICS[quantity].factor, METRICS[quantity].decimals)
 
 
 def _row_class(method: StoppingMethod, signal: str | None) -> str | None:
@@ -354,17 +316,17 @@ def cost_html(
     timings: Sequence[Line],
     num_samples: int | None,
 ) -> Markup:
-    """What each method costs up to its stop, for one seed; with timings also in seconds."""
+    """What each method costs up to its stop, for one seed and all its models; with timings also in seconds."""
     shown = [
         outcome
-        for outcome in sorted(outcomes, key=lambda each: _rank(each.method))
+        for outcome in sorted(outcomes, key=lambda each: ORDER.index(each.method.kind))
         if outcome.protocol is Protocol.PER_RUN
-        and outcome.method.kind not in ORACLES
-        and (outcome.method.kind is not Kind.SIGNAL or outcome.method.signal == signal)
+        and outcome.method.realizable
+        and outcome.method.signal in (None, signal)
     ]
     columns: dict[str, Callable[[Outcome], Cell]] = {
         "method": lambda outcome: outcome.method.name.replace("_", " "),
-        "epochs trained": lambda outcome: f"{_num_epochs(outcome):.1f}",
+        "epochs trained": lambda o: f"{sum(c.trained + c.retrained for c in o.choices) / len(o.seeds):.1f}",
     }
     units = unit_seconds(timings)
     text = "For one seed, up to the stop of each run by its own curve; folds and retraining included."
@@ -378,11 +340,6 @@ def cost_html(
             text += " Seconds are computed from the median time of each operation."
     table = Table.from_items(shown, columns).html(row_classes=[_row_class(o.method, signal) for o in shown])
     return join([element("h3", "The cost"), table, element("p", text, class_="soft")])
-
-
-def _num_epochs(outcome: Outcome) -> float:
-    """Epochs of training for one seed, summed over all its models."""
-    return sum(choice.trained + choice.retrained for choice in outcome.choices) / len(outcome.seeds)
 
 
 def environment_html(begun: Iterable[Line]) -> Markup:

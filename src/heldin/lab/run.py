@@ -11,26 +11,31 @@ import hashlib
 import os
 import platform
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 import heldin
-from heldin.errors import ArgumentError, StoreError
+from heldin.errors import ArgumentError, HeldinWarning, StoreError
 from heldin.lab.data import Arrays, Exams, Samples, augment, corrupt, folds, load, select, subset
-from heldin.lab.measurements import Measurements
 from heldin.lab.registry import LOSSES, OPTIMIZERS, build_model
 from heldin.lab.spec import RunSpec, parse_signal
 from heldin.lab.store import JsonObject, RunFolder, RunRecord, Store
-from heldin.needs import BatchGradients
+from heldin.measuring import NUM_BATCHES, NUM_POOLED, SignalReader
+from heldin.probing.batches import Batch
 from heldin.probing.isolation import derive_seed, seeded_randomness
 from heldin.probing.losses import unreduced
+from heldin.signals import Memory, Signal
 
 EVALUATION_BATCH = 128  # small enough for the outputs of convolutions to stay in the cache: a third faster than 512
+NUM_SINGLE = 20  # batches for signals on batches of one sample, as in the paper
 
 OnEpoch = Callable[[JsonObject], None]
 
@@ -40,17 +45,8 @@ def run(
 ) -> RunRecord:
     """Train to the horizon and record every epoch; continue where an earlier call was interrupted.
 
-    Args:
-        spec: what to run.
-        store: where the records go.
-        data_root: the folder of the datasets.
-        on_epoch: called with each new line of the record.
-
-    Returns:
-        The whole record.
-
-    Raises:
-        RunLockedError: If another process is working on this run.
+    `data_root` is the folder of the datasets; `on_epoch` is called with each new line of the record. Returns the whole
+    record, and raises `RunLockedError` if another process is working on this run.
     """
     folder = store.folder(spec)
     if folder.done:
@@ -75,11 +71,6 @@ class Split:
     x_test: Samples
     y_test: Tensor
     num_classes: int
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of one sample."""
-        return tuple(self.x_train.shape[1:])
 
 
 def prepare(spec: RunSpec, arrays: Arrays) -> Split:
@@ -117,8 +108,7 @@ def _require_enough_data(spec: RunSpec, arrays: Arrays, num: int) -> None:
             f"{spec.dataset}. Train without it, or on another dataset."
         )
     for label in spec.signals:
-        need = parse_signal(label).signal.needs
-        if isinstance(need, BatchGradients) and need.against and spec.fold is None:
+        if parse_signal(label).signal.needs.uses_second_set and spec.fold is None:
             raise ArgumentError(
                 f"The signal {label!r} compares with the fold left out. Found a run on all the data. "
                 "Give a fold and the number of folds (--folds 5), or leave the signal out."
@@ -175,8 +165,18 @@ def auc(scores: Tensor, y: Tensor) -> float:
 
 def _train(training: _Training, folder: RunFolder, on_epoch: OnEpoch | None) -> None:
     """Train from the last checkpoint to the horizon."""
+    folder.begin()
     start = _resume(training, folder)
-    folder.append("timings.jsonl", {"begun": {**_environment(), "data": training.data}, "at_epoch": start})
+    environment = {
+        "heldin": heldin.__version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "system": platform.system(),
+        "cpus": os.cpu_count(),
+        "time": time.time(),
+        "data": training.data,
+    }
+    folder.append("timings.jsonl", {"begun": environment, "at_epoch": start})
     if not (start and training.is_last(folder.lines()[-1])):
         for epoch in range(start, training.spec.epochs):
             line, timing = training.epoch(epoch)
@@ -192,17 +192,16 @@ def _train(training: _Training, folder: RunFolder, on_epoch: OnEpoch | None) -> 
 
 def _resume(training: _Training, folder: RunFolder) -> int:
     """Restore the last checkpoint, and return the first epoch that is still to be trained."""
-    folder.begin()
-    checkpoint = folder.checkpoint()
     start = 0
-    if checkpoint is not None and checkpoint["data"] != training.data:
-        raise StoreError(
-            f"Run {training.spec.id} was started on other data: {training.spec.dataset} has changed since. "
-            f"Put the data back, or remove {folder.path} to start again."
-        )
-    if checkpoint is not None and len(folder.lines()) > checkpoint["epoch"]:
-        training.restore(checkpoint)
-        start = checkpoint["epoch"] + 1
+    if (checkpoint := folder.checkpoint()) is not None:
+        if checkpoint["data"] != training.data:
+            raise StoreError(
+                f"Run {training.spec.id} was started on other data: {training.spec.dataset} has changed since. "
+                f"Put the data back, or remove {folder.path} to start again."
+            )
+        if len(folder.lines()) > checkpoint["epoch"]:
+            training.restore(checkpoint)
+            start = checkpoint["epoch"] + 1
     folder.truncate("epochs.jsonl", start)
     return start
 
@@ -213,7 +212,8 @@ class _Training:
     def __init__(self, spec: RunSpec, split: Split) -> None:
         self.spec = spec
         self.split = split
-        self.model = build_model(spec.model, split.shape, split.num_classes, scale=spec.scale, init=spec.init)
+        shape = tuple(split.x_train.shape[1:])
+        self.model = build_model(spec.model, shape, split.num_classes, scale=spec.scale, init=spec.init)
         self.loss = LOSSES[spec.loss]()
         self.optimizer = OPTIMIZERS[spec.optimizer](
             self.model.parameters(), lr=spec.learning_rate, weight_decay=spec.weight_decay
@@ -228,10 +228,12 @@ class _Training:
         with clock.timed("train"):
             outputs = self._pass(epoch, clock)
         with clock.timed("evaluate"):
-            line: JsonObject = {"epoch": epoch, **_prefixed("train", metrics(self.loss, outputs, split.y_train))}
-            for name, x, y in (("test", split.x_test, split.y_test), ("val", split.x_val, split.y_val)):
+            found = {"train": metrics(self.loss, outputs, split.y_train)}
+            for part, x, y in (("test", split.x_test, split.y_test), ("val", split.x_val, split.y_val)):
                 if x is not None and y is not None:
-                    line |= _prefixed(name, evaluate(self.model, self.loss, x, y))
+                    found[part] = evaluate(self.model, self.loss, x, y)
+        line: JsonObject = {"epoch": epoch}
+        line |= {f"{part}_{name}": value for part, values in found.items() for name, value in values.items()}
         squares = [float(p.detach().double().square().sum()) for p in self.model.parameters()]
         line["parameter_norm"] = sum(squares) ** 0.5
         with clock.timed("probe"):
@@ -280,7 +282,7 @@ class _Training:
         return {name: clock.seconds.pop(name) / clock.counts[name] for name in names}
 
     def is_last(self, line: JsonObject) -> bool:
-        """Whether the horizon is reached with this line of records."""
+        """Whether this line of records reaches the horizon."""
         until = self.spec.until_loss
         return bool(line["epoch"] + 1 >= self.spec.epochs or (until is not None and line["train_loss"] < until))
 
@@ -299,6 +301,77 @@ class _Training:
         self.model.load_state_dict(checkpoint["model"])
         self.optimizer.load_state_dict(checkpoint["optimizer"])
         self.measurements.memory = checkpoint["memory"]
+
+
+class Measurements:
+    """Reads the spec's signals after each epoch, with one `SignalReader` per set of batches.
+
+    Batches are drawn from the run's training data by the spec's seed and the epoch: new ones every epoch, and the same
+    ones every time for signals marked `@fixed`.
+    """
+
+    def __init__(self, spec: RunSpec, model: nn.Module, loss: nn.Module, optimizer: Optimizer) -> None:
+        self.spec = spec
+        signals: dict[tuple[bool, int], dict[str, Signal[Any]]] = {}  # by batches: fixed or not, how many
+        for label in spec.signals:
+            signal, fixed, num_batches = parse_signal(label)
+            which = fixed, num_batches or (NUM_SINGLE if spec.batch_size == 1 else NUM_BATCHES)
+            signals.setdefault(which, {})[label] = signal
+        self.readers = {
+            which: SignalReader(model, loss, signals=group, optimizer=optimizer) for which, group in signals.items()
+        }
+
+    @property
+    def memory(self) -> dict[str, Memory]:
+        """What signals keep from one reading to the next, for the checkpoint."""
+        return {label: kept for reader in self.readers.values() for label, kept in reader.memory.items()}
+
+    @memory.setter
+    def memory(self, memory: dict[str, Memory]) -> None:
+        for reader in self.readers.values():
+            reader.memory = {label: kept for label, kept in memory.items() if label in reader.signals}
+
+    def read(self, epoch: int, split: Split, outputs: Tensor) -> dict[str, float | None]:
+        """One number per signal, None for "not yet"; `outputs` are those of the training pass, in the data's order."""
+        values: dict[str, float | None] = {}
+        for (fixed, num_batches), reader in self.readers.items():
+            number = 0 if fixed else epoch
+            pooling = any(signal.needs.pools_losses for signal in reader.signals.values())
+            num_drawn = max(num_batches, NUM_POOLED) if pooling else num_batches
+            drawn = self._batches(split.x_train, split.y_train, num_drawn, self._seed("draw", number))
+            against = None
+            if split.x_val is not None and split.y_val is not None:  # the fold left out
+                against = self._batches(split.x_val, split.y_val, num_batches, self._seed("against", number))
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", HeldinWarning)  # the record stays, and nobody reads warnings of a run
+                reading = reader.read_batches(
+                    drawn[:num_batches],
+                    epoch=epoch,
+                    against=against,
+                    pool=drawn,
+                    outputs=outputs,
+                    seed=self._seed("probe", number),
+                    first=False,
+                )
+            values.update(reading.values)
+        return {label: values[label] for label in self.spec.signals}
+
+    def _batches(self, x: Samples, y: Tensor, num: int, seed: int) -> list[Batch]:
+        """Disjoint batches: `num` of them, or as many as there are.
+
+        If there are not enough samples for two batches of the training size, five smaller ones.
+        """
+        size = self.spec.batch_size if len(x) >= 2 * self.spec.batch_size else max(len(x) // NUM_BATCHES, 1)
+        order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))
+        num = min(num, len(x) // size)
+        parts = [order[start : start + size] for start in range(0, num * size, size)]
+        inputs = [x[part] for part in parts]
+        if self.spec.augment:
+            inputs = [augment(some, derive_seed(seed, "augment", number)) for number, some in enumerate(inputs)]
+        return [(some, y[part]) for some, part in zip(inputs, parts, strict=True)]
+
+    def _seed(self, *place: int | str) -> int:
+        return derive_seed(self.spec.seed, *place)
 
 
 @dataclass
@@ -325,18 +398,3 @@ def _one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def _prefixed(prefix: str, found: dict[str, float]) -> dict[str, float]:
-    return {f"{prefix}_{name}": value for name, value in found.items()}
-
-
-def _environment() -> dict[str, object]:
-    return {
-        "heldin": heldin.__version__,
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "system": platform.system(),
-        "cpus": os.cpu_count(),
-        "time": time.time(),
-    }

@@ -2,10 +2,8 @@
 
 There are two protocols, and both are always reported. `per_run`: the rule sees the curve of one run, as in practice;
 each seed has its own epoch. `mean_curve`: the rule sees the mean curve over the seeds, as the integer epochs in the
-paper's tables imply; all seeds share the epoch.
-
-If a rule never fires, the last epoch is used and a note says so. Regret is measured against the best epoch of the same
-models: the cost of the choice of the epoch. The cost of training on fewer samples shows in the metrics.
+paper's tables imply; all seeds share the epoch. If a rule never fires, the last epoch is used and a note says so.
+Regret compares with the best epoch of the same models, so training on fewer samples shows in the metrics alone.
 """
 
 from __future__ import annotations
@@ -55,54 +53,31 @@ class DecisionGroup:
 
 @dataclass(frozen=True)
 class Choice:
-    """One chosen epoch, for one model or for several.
+    """One chosen epoch, for one model or for several."""
 
-    Attributes:
-        runs: ids of the models evaluated at that epoch.
-        seeds: their seeds, without repetition.
-        stopped: the epoch at which the rule stopped; None if it never did.
-        epoch: the epoch that is evaluated: `stopped`, the earlier epoch that was rolled back to, or the last one.
-        metrics: the mean over the models at that epoch.
-        by_seed: the same for the models of each seed.
-        regret: how far test loss and test error are above those of the best epoch of these models.
-        trained: epochs of training up to the stop, summed over all models watched.
-        retrained: epochs of training after that, of models that are trained only then (k+-fold).
-        ended: how many models reached their horizon before that epoch; they are evaluated at their last epoch.
-    """
-
-    runs: tuple[str, ...]
-    seeds: tuple[int, ...]
-    stopped: int | None
-    epoch: int
-    metrics: Mapping[str, float]
-    by_seed: Mapping[str, Mapping[int, float]]
-    regret: Mapping[str, float]
-    trained: int
-    retrained: int
-    ended: int
+    runs: tuple[str, ...]  # ids of the models evaluated at that epoch
+    seeds: tuple[int, ...]  # their seeds, without repetition
+    stopped: int | None  # the epoch at which the rule stopped; None if it never did
+    epoch: int  # the epoch that is evaluated: `stopped`, the earlier epoch that was rolled back to, or the last one
+    metrics: Mapping[str, float]  # the mean over the models at that epoch
+    by_seed: Mapping[str, Mapping[int, float]]  # the same for the models of each seed
+    regret: Mapping[str, float]  # test loss and test error above those of the best epoch of these models
+    trained: int  # epochs of training up to the stop, summed over all models watched
+    retrained: int  # epochs of training after that, of models that are trained only then (k+-fold)
+    ended: int  # models that reached their horizon before that epoch; they are evaluated at their last epoch
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a stopping method on a group of runs, under one protocol.
-
-    Attributes:
-        method: the stopping method.
-        protocol: what the rule saw.
-        choices: one for each seed, or a single one for all (one for each fold if folds stop by themselves).
-        epoch: the epoch evaluated.
-        metrics: over the seeds; over the folds if each fold stops by itself under `per_run`.
-        regret: over the choices.
-        notes: what a reader of these numbers has to know.
-    """
+    """The result of a stopping method on a group of runs, under one protocol."""
 
     method: StoppingMethod
-    protocol: Protocol
-    choices: tuple[Choice, ...]
-    epoch: Estimate
-    metrics: Mapping[str, Estimate]
-    regret: Mapping[str, Estimate]
-    notes: tuple[str, ...]
+    protocol: Protocol  # what the rule saw
+    choices: tuple[Choice, ...]  # one for each seed, or a single one for all (one for each fold that stops by itself)
+    epoch: Estimate  # the epoch evaluated
+    metrics: Mapping[str, Estimate]  # over the seeds; over the folds if each stops by itself under `per_run`
+    regret: Mapping[str, Estimate]  # over the choices
+    notes: tuple[str, ...]  # what a reader of these numbers has to know
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -113,6 +88,10 @@ class Outcome:
     def num_fired(self) -> int:
         """How many of the choices were made by a rule that fired, or by an oracle."""
         return sum(choice.stopped is not None for choice in self.choices)
+
+    def by_seed(self, name: str) -> dict[int, float]:
+        """The metric for each seed, the mean over its choices; empty if it was not recorded."""
+        return _metric_by_seed(self.choices, name)
 
 
 def compare(group: Group, methods: Iterable[StoppingMethod] | None = None) -> list[Outcome]:
@@ -194,7 +173,7 @@ def _choose(method: StoppingMethod, deciding: DecisionGroup) -> Choice:
         stopped,
         epoch,
         {name: mean(values[name]) for name in known},
-        {name: _mean_by_seed(seeds, values[name]) for name in known},
+        {name: _mean_by_seed(zip(seeds, values[name], strict=True)) for name in known},
         {name: _regret(curves[name], epoch) for name in REGRETS},
         sum(min(until + 1, len(record.epochs)) for record in deciding.watched),
         sum(min(epoch + 1, len(record.epochs)) for record in retrained),
@@ -226,13 +205,16 @@ def _values(choices: Sequence[Choice], name: str, protocol: Protocol) -> list[fl
     """The values of a metric that are averaged: one per choice, or one per seed on the mean curve."""
     if protocol is Protocol.PER_RUN:
         return [choice.metrics[name] for choice in choices]
-    found = [(seed, value) for choice in choices for seed, value in choice.by_seed[name].items()]
-    return list(_mean_by_seed([seed for seed, _ in found], [value for _, value in found]).values())
+    return list(_metric_by_seed(choices, name).values())
 
 
-def _mean_by_seed(seeds: Sequence[int], values: Sequence[float]) -> dict[int, float]:
+def _metric_by_seed(choices: Sequence[Choice], name: str) -> dict[int, float]:
+    return _mean_by_seed(pair for choice in choices for pair in choice.by_seed.get(name, {}).items())
+
+
+def _mean_by_seed(values: Iterable[tuple[int, float]]) -> dict[int, float]:
     found: dict[int, list[float]] = {}
-    for seed, value in zip(seeds, values, strict=True):
+    for seed, value in values:
         found.setdefault(seed, []).append(value)
     return {seed: mean(each) for seed, each in found.items()}
 

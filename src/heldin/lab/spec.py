@@ -242,13 +242,18 @@ def specs_from_toml(path: Path, **changes: object) -> list[RunSpec]:
     specs: list[RunSpec] = []
     for run in runs:
         values = {**content, **run, **changes}
-        folds = values.get("folds")
-        if isinstance(folds, int) and "fold" not in values:
-            spec_from({**values, "fold": 0})  # refuses an impossible number of folds
-            specs += [spec_from({**values, "fold": fold}) for fold in range(folds)]
+        if isinstance(values.get("folds"), int) and "fold" not in values:
+            folds = values.pop("folds")
+            specs += each_fold(spec_from(values), folds)
         else:
             specs.append(spec_from(values))
     return specs
+
+
+def each_fold(spec: RunSpec, folds: int) -> list[RunSpec]:
+    """This spec for each of `folds` folds."""
+    first = spec.with_(fold=0, folds=folds)  # refuses an impossible number of folds
+    return [first.with_(fold=fold) for fold in range(folds)]
 
 
 def _require_at_most(name: str, value: float, bound: float, *, bound_name: str | None = None) -> None:

@@ -1,8 +1,8 @@
 """Records on disk, readable with a text editor: runs/<id>/{spec.json, epochs.jsonl, timings.jsonl, done.json}.
 
-`epochs.jsonl` is a function of the spec alone: one line per epoch, the same bytes whenever and wherever it is run. What
-varies (seconds, versions, the machine) is in `timings.jsonl`. Files are appended to or replaced atomically, never
-edited; what a crash left incomplete is recognised and dropped. One process at a time works on a run.
+`epochs.jsonl` has one line per epoch and depends on the spec alone, to the byte. What varies (seconds, versions, the
+machine) is in `timings.jsonl`. Files are appended to or replaced atomically, never edited. What a crash left incomplete
+is recognised and dropped. One process at a time works on a run.
 """
 
 from __future__ import annotations
@@ -23,10 +23,13 @@ from heldin.errors import DamagedRunError, StoreError
 from heldin.lab.spec import RunSpec, spec_from
 
 VERSION = 1
+REMEDY = (
+    "What was recorded before is safe. Make room, or choose another folder with --store, and run the same command "
+    "again."
+)
 NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}  # JSON has no numbers for these
 
-JsonObject: TypeAlias = dict[str, Any]
-"""One line of a record, or one checkpoint: the keys depend on the spec."""
+JsonObject: TypeAlias = dict[str, Any]  # one line of a record, or one checkpoint: the keys depend on the spec
 
 
 class RunLockedError(StoreError):
@@ -52,7 +55,7 @@ class RunRecord:
 
     @property
     def names(self) -> list[str]:
-        """The signals that were recorded."""
+        """The labels of the recorded signals."""
         return list(self.epochs[0]["signals"]) if self.epochs else []
 
 
@@ -103,11 +106,7 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the lock of this run; a process that is killed releases it.
-
-        Raises:
-            RunLockedError: If another process holds it.
-        """
+        """Hold the lock of this run, or raise `RunLockedError`; a process that is killed releases it."""
         with explain_os_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             lock = FileLock(self.path / "lock")
@@ -175,12 +174,9 @@ class RunFolder:
 
     def checkpoint(self) -> JsonObject | None:
         """The checkpoint; None if there is none, or none that can be read."""
-        path = self.path / "checkpoint.pt"
-        if not path.exists():
-            return None
         try:
-            found: JsonObject = torch.load(path, weights_only=True)
-        except Exception:  # incomplete after a power failure: the run starts again
+            found: JsonObject = torch.load(self.path / "checkpoint.pt", weights_only=True)
+        except Exception:  # missing, or incomplete after a power failure: the run starts again
             return None
         return found
 
@@ -223,15 +219,14 @@ class RunFolder:
         return RunRecord(self.spec, tuple(self.lines()), self.done)
 
 
-def write_atomically(path: Path, content: str | Callable[[Path], object]) -> None:
+def write_atomically(path: Path, content: str | Callable[[Path], object], remedy: str = REMEDY) -> None:
     """Write a file completely or not at all: to a temporary file beside `path`, which then replaces it.
 
-    Args:
-        path: the file.
-        content: its text, or a function that writes it to the path it is given.
+    `content` is a text, or a function that writes to the path it is given. Missing folders are created.
     """
     temporary = path.with_name(path.name + ".new")
-    with explain_os_errors(path):
+    with explain_os_errors(path, remedy):
+        path.parent.mkdir(parents=True, exist_ok=True)
         try:
             if isinstance(content, str):
                 temporary.write_bytes(content.encode())  # the same line ends on every system
@@ -245,17 +240,14 @@ def write_atomically(path: Path, content: str | Callable[[Path], object]) -> Non
 
 
 @contextmanager
-def explain_os_errors(path: Path) -> Iterator[None]:
+def explain_os_errors(path: Path, remedy: str = REMEDY) -> Iterator[None]:
     """Turn the errors of a full disk or a read-only folder into a `StoreError` that says what to do."""
     try:
         yield
     except StoreError:
         raise
     except OSError as error:
-        raise StoreError(
-            f"{path} cannot be written: {error.strerror or error}. What was recorded before is safe. "
-            "Make room, or choose another folder with --store, and run the same command again."
-        ) from error
+        raise StoreError(f"{path} cannot be written: {error.strerror or error}. {remedy}") from error
 
 
 def encode_json(value: Any) -> Any:

@@ -1,8 +1,8 @@
 r"""One table type for the command line, the report page and the paper: text, markdown, csv, LaTeX, HTML, DataFrame.
 
 A cell is a text, a number, an `Estimate` (a mean with its standard deviation), markup for an HTML page, or None for an
-empty cell. `frame()` and `csv()` are read by programs: they have all digits, and standard deviations in a separate
-column. All other formats are read by people, and escape what their markup would interpret.
+empty cell. `frame()` and `csv()` are for programs: all digits, and standard deviations in a separate column. All other
+formats are for people, and escape what their markup would interpret.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import html
 import io
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 Cell: TypeAlias = "str | int | float | Estimate | None"
 Item = TypeVar("Item")
 
-NOTES = "notes"
-"""The column whose texts are printed below the table, with a letter in their place."""
+NOTES = "notes"  # the column whose texts are printed below the table, with a letter in their place
 
 EMPTY = "-"
 
@@ -63,12 +62,6 @@ def join(parts: Iterable[object], separator: str = "\n") -> Markup:
 class Table:
     r"""Rows of cells under named columns.
 
-    Attributes:
-        columns: their names, in order.
-        rows: a cell for each column; a missing one is None.
-        title: what the table shows.
-        bold: cells in bold, as (row number, column).
-
     Example:
         >>> from heldin.lab.tables import Table
         >>> print(Table(("method", "error"), ({"method": "a|b", "error": 0.25},)).markdown())
@@ -78,9 +71,9 @@ class Table:
     """
 
     columns: tuple[str, ...]
-    rows: tuple[Mapping[str, Cell], ...]
+    rows: tuple[Mapping[str, Cell], ...]  # a missing cell is None
     title: str = ""
-    bold: frozenset[tuple[int, str]] = frozenset()
+    bold: frozenset[tuple[int, str]] = frozenset()  # cells in bold, as (row number, column)
 
     @classmethod
     def from_items(
@@ -104,15 +97,14 @@ class Table:
         """The table as a DataFrame; a column of estimates becomes two, the second with the deviations."""
         import pandas as pd
 
-        names = self._flat_columns()
-        return pd.DataFrame([[row[name] for name in names] for row in self._flat_rows()], columns=names)
+        names, rows = self._flat()
+        return pd.DataFrame(rows, columns=names)
 
     def csv(self) -> str:
         """The table as csv: a line of names, then one line per row. Empty cells are empty, NaN is nan."""
-        names, file = self._flat_columns(), io.StringIO()
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(names)
-        writer.writerows([["" if row[name] is None else row[name] for name in names] for row in self._flat_rows()])
+        file = io.StringIO()
+        names, rows = self._flat()
+        csv.writer(file, lineterminator="\n").writerows([names, *rows])  # None is written as an empty cell
         return file.getvalue()
 
     def text(self) -> str:
@@ -158,11 +150,8 @@ class Table:
     ) -> Markup:
         """The table as HTML that scrolls sideways if it is too wide.
 
-        Args:
-            headings: headings above the column names, each over a number of columns.
-            titles: what to show as the name of a column, if it is not the name itself.
-            sentences: columns that hold sentences rather than numbers.
-            row_classes: a class of the page's style sheet for each row, or None.
+        `headings` are above the column names, each over a number of columns; `titles` replace names of columns;
+        `sentences` are the columns of sentences; `row_classes` has a class of the style sheet, or None, for each row.
         """
         shown = {**{column: column for column in self.columns}, **(titles or {})}
         above = [element("th", text, colspan=span, scope="colgroup") for text, span in headings]
@@ -192,21 +181,18 @@ class Table:
     def _columns_with_content(self) -> list[str]:
         return [column for column in self.columns if column != NOTES or self.note_marks()]
 
-    def _flat_columns(self) -> list[str]:
-        return [n for c in self.columns for n in ([c, f"{c} std"] if self._estimates(c) else [c])]
-
-    def _flat_rows(self) -> Iterator[dict[str, str | int | float | None]]:
-        for row in self.rows:
-            flat: dict[str, str | int | float | None] = {}
-            for column in self.columns:
-                cell = row.get(column)
-                flat[column] = cell.mean if isinstance(cell, Estimate) else cell
-                if self._estimates(column):
-                    flat[f"{column} std"] = cell.std if isinstance(cell, Estimate) else None
-            yield flat
-
-    def _estimates(self, column: str) -> bool:
-        return any(isinstance(row.get(column), Estimate) for row in self.rows)
+    def _flat(self) -> tuple[list[str], list[list[str | int | float | None]]]:
+        """The names of the columns and the rows for programs, with a separate column for deviations."""
+        names: list[str] = []
+        rows: list[list[str | int | float | None]] = [[] for _ in self.rows]
+        for column in self.columns:
+            cells = [row.get(column) for row in self.rows]
+            estimates = any(isinstance(cell, Estimate) for cell in cells)
+            names += [column, f"{column} std"] if estimates else [column]
+            for row, cell in zip(rows, cells, strict=True):
+                mean, std = (cell.mean, cell.std) if isinstance(cell, Estimate) else (cell, None)
+                row += [mean, std] if estimates else [mean]
+        return names, rows
 
     def _numeric(self, column: str) -> bool:
         return any(isinstance(row.get(column), (int, float, Estimate)) for row in self.rows)

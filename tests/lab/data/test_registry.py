@@ -14,7 +14,7 @@ EVERY = [
 
 
 def test_the_default_dataset_is_listed_first():
-    assert data.names() == EVERY
+    assert list(data.DATASETS) == EVERY
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -65,6 +65,6 @@ def test_a_new_dataset_is_one_row(monkeypatch):
     x, y = torch.zeros(4, 2), torch.arange(4) % 2
     constant = DataFormat(lambda name, path: Arrays(name, x, y, x, y, 2), needs_files=False)
     monkeypatch.setitem(DATASETS, "mine", Dataset("zeros", (4, 4), "this test", "none", constant))
-    assert data.names()[-1] == "mine"
+    assert list(data.DATASETS)[-1] == "mine"
     assert data.load("mine").name == "mine"
     assert (data.describe("mine").state, data.fetch("mine"), data.check("mine").ok) == ("embedded", (), True)

@@ -9,14 +9,12 @@ from heldin.lab.data.arrays import Arrays, Exams, Samples, select
 from heldin.lab.data.augmentation import augment
 from heldin.lab.data.files import data_root
 from heldin.lab.data.noise import corrupt
-from heldin.lab.data.registry import DATASETS, DataCheck, DataInfo, Dataset, check, describe, fetch, load, names
+from heldin.lab.data.registry import DATASETS, Dataset, check, describe, fetch, load
 from heldin.lab.data.splits import folds, subset
 
 __all__ = [
     "DATASETS",
     "Arrays",
-    "DataCheck",
-    "DataInfo",
     "Dataset",
     "Exams",
     "Samples",
@@ -28,7 +26,6 @@ __all__ = [
     "fetch",
     "folds",
     "load",
-    "names",
     "select",
     "subset",
 ]

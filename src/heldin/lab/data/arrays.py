@@ -1,7 +1,6 @@
 """Arrays: the form every dataset is loaded into, and the checks of what its files hold.
 
-Shapes, lengths, finite values and the range of the labels are checked before any training starts, and the error names
-the file.
+Shapes, lengths, finite values and labels are checked before any training starts, and errors name the file.
 """
 
 from __future__ import annotations
@@ -27,10 +26,7 @@ class Exams:
     In memory, MRNet in float32 would take some 9 GB, and twice that if padded to the longest exam. An integer index
     gives `(slices, 3, h, w)`: the gray values from 0 to 255 in three equal channels. A tensor, a list or a slice gives
     one batch `(m, slices, 3, h, w)`, in which shorter exams are padded by repeating their last slice: this changes
-    nothing for a network that takes the maximum over slices.
-
-    Raises:
-        DataError: If a file is missing, is not such an array, or the exams differ in height or width.
+    nothing for a network that takes the maximum over slices. All exams need the same height and width.
     """
 
     # PAPER: the authors feed gray values from 0 to 255 to the network, and so do we: the learning rate goes with it.
@@ -76,26 +72,16 @@ class Exams:
         return torch.arange(len(self))[index]
 
 
-Samples: TypeAlias = Tensor | Exams
-"""What `x_train` and `x_test` may be: both are indexed by a tensor of indices."""
+Samples: TypeAlias = Tensor | Exams  # what `x_train` and `x_test` may be: both are indexed by a tensor of indices
 
 
 @dataclass(frozen=True, eq=False)
 class Arrays:
-    """A dataset in memory.
+    """A dataset in memory."""
 
-    Args:
-        name: The name it was loaded by.
-        x_train: `(n, features)` or `(n, c, h, w)`, float32; MRI exams, too large for that, are `Exams`.
-        y_train: `(n,)`, int64, from 0 to `num_classes - 1`.
-        x_test: Like `x_train`.
-        y_test: Like `y_train`.
-        num_classes: The number of classes.
-    """
-
-    name: str
-    x_train: Samples
-    y_train: Tensor
+    name: str  # as passed to `load`
+    x_train: Samples  # (n, features) or (n, c, h, w), float32; MRI exams, too large for that, are `Exams`
+    y_train: Tensor  # (n,), int64, from 0 to num_classes - 1
     x_test: Samples
     y_test: Tensor
     num_classes: int
@@ -137,7 +123,7 @@ def from_numbers(name: str, raw: Raw, *, num_classes: int | None = None) -> Arra
             f"Training and test samples should have the same shape. Found {tuple(raw.x_train.shape)} and "
             f"{tuple(raw.x_test.shape)} in {raw.origin}."
         )
-    if raw.x_train.ndim > 2 and _are_bytes(raw.x_train) != _are_bytes(raw.x_test):
+    if raw.x_train.ndim > 2 and (raw.x_train.dtype == numpy.uint8) != (raw.x_test.dtype == numpy.uint8):
         raise DataError(
             "Training and test images should both be uint8, which is scaled to [0, 1], or both of another type, which "
             f"is not. Found {raw.x_train.dtype} and {raw.x_test.dtype} in {raw.origin}. "
@@ -167,13 +153,13 @@ def _assemble(name: str, raw: Raw, train: Tensor, test: Tensor, num_classes: int
         class_labels(labels, f"{part} in {raw.origin}", num_samples=len(x), num_classes=num_classes)
         for part, labels, x in (("y_train", raw.y_train, train), ("y_test", raw.y_test, test))
     )
-    if num_classes is None and len(y_train) and int(y_test.max()) > int(y_train.max()):
-        raise DataError(
-            f"Labels of the test set should be among those of the training set, 0 to {int(y_train.max())}. "
-            f"Found one of {int(y_test.max())} in {raw.origin}."
-        )
     if num_classes is None:
-        num_classes = int(max(y_train.max(), y_test.max())) + 1
+        num_classes = int(y_train.max()) + 1
+        if int(y_test.max()) >= num_classes:
+            raise DataError(
+                f"Labels of the test set should be among those of the training set, 0 to {num_classes - 1}. "
+                f"Found one of {int(y_test.max())} in {raw.origin}."
+            )
         if num_classes < 2:
             raise DataError(f"There should be at least two classes. Found only the label 0 in {raw.origin}.")
         if num_classes > len(y_train) + len(y_test):  # probably regression targets, not class numbers
@@ -210,16 +196,12 @@ def _numbers(found: Array, where: str) -> Tensor:
         samples = numpy.moveaxis(samples, -1, 1)  # channels last
     with numpy.errstate(over="ignore"):  # values too large for float32 are refused below
         numbers = torch.from_numpy(numpy.array(samples, dtype=numpy.float32, order="C"))
-    if found.ndim > 2 and _are_bytes(found):
+    if found.ndim > 2 and found.dtype == numpy.uint8:
         numbers.div_(255)
     bad = int((~numbers.isfinite()).sum())
     if bad:
         raise DataError(f"{where} should be finite in float32. Found {bad} values that are NaN or infinite.")
     return numbers
-
-
-def _are_bytes(found: Array) -> bool:
-    return bool(found.dtype == numpy.uint8)
 
 
 def _exam_shape(path: Path) -> tuple[int, ...]:

@@ -12,12 +12,8 @@ from heldin.probing.isolation import derive_seed
 def augment(images: Tensor, seed: int, *, padding: int = 4) -> Tensor:
     """Crop each image at random from its zero-padded version, and flip it horizontally with probability 1/2.
 
-    Crop and flip are drawn independently for each image.
-
-    Args:
-        images: `(m, c, h, w)`; not modified.
-        seed: The result is a function of it alone: pass a different one for each batch.
-        padding: Pixels of padding on each side.
+    `images`, `(m, c, h, w)`, is not modified. Crops and flips are independent, and depend on `seed` alone: pass a
+    different one for each batch.
 
     Example:
         >>> augment(torch.rand(2, 3, 32, 32), seed=0).shape

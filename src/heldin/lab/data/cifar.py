@@ -1,7 +1,7 @@
 """CIFAR-10 and CIFAR-100: pickled batches of 3 x 32 x 32 images, in a tar archive or the folder it unpacks to.
 
-A pickle is a program, and may call whatever it can import. Here it can import only the three names that an array is
-rebuilt from, and gets replacements for them: not even NumPy's code runs on what the file holds.
+A pickle can call anything it imports. Here it can import only the three names that an array is rebuilt from, and gets
+replacements for them: not even NumPy's code runs on the content of the file.
 """
 
 from __future__ import annotations
@@ -63,7 +63,6 @@ def _read_folder(path: Path, members: Sequence[str]) -> list[bytes]:
 
 
 def _read_archive(path: Path, folder: str, members: Sequence[str]) -> list[bytes]:
-    """The bytes of the members."""
     wanted = {f"{folder}/{member}": member for member in members}
     found: dict[str, bytes] = {}
     try:
@@ -139,8 +138,7 @@ class ArrayUnpickler(pickle.Unpickler):
 def read_pickle(content: bytes, where: str) -> Any:
     """Read a pickle, also one of Python 2, of plain values and arrays of bytes (as `PickledArray`).
 
-    Raises:
-        DataError: If it imports anything else, or cannot be read. Nothing has been imported then.
+    A pickle that imports anything else raises a `DataError`, before anything is imported.
     """
     try:
         return ArrayUnpickler(io.BytesIO(content), encoding="latin1").load()

@@ -1,24 +1,25 @@
 """Data files: the folder they are in, the formats they come in, and downloads.
 
-A download is complete and correct, or it is not there: a file is written under another name, and moved to its place
-once its checksum is right. Existing files are never overwritten.
+A download is written to a temporary file, which is renamed once its checksum is right, and removed otherwise. Existing
+files are never overwritten.
 """
 
 from __future__ import annotations
 
 import hashlib
+import importlib
 import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 from heldin.errors import DataError, MissingExtraError
 from heldin.lab.data.arrays import Arrays
 
 VARIABLE = "HELDIN_DATA"
 TIMEOUT = (10, 60)  # seconds to connect, and between two chunks
-CHUNK = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -43,12 +44,8 @@ class DataFormat:
 
 
 def data_root(root: Path | str | None = None) -> Path:
-    """The data folder: `root`, or the environment variable HELDIN_DATA, or the user's cache folder.
-
-    Raises:
-        DataError: If the path exists and is not a folder.
-    """
-    folder = Path(root or os.environ.get(VARIABLE) or _cache()).expanduser()
+    """The data folder: `root`, or the environment variable HELDIN_DATA, or the user's cache folder."""
+    folder = Path(root or os.environ.get(VARIABLE) or _pooch().os_cache("heldin")).expanduser()
     if folder.exists() and not folder.is_dir():
         raise DataError(f"The data root should be a folder. Found the file {folder}. Pass another, or set {VARIABLE}.")
     return folder
@@ -60,20 +57,14 @@ def first_existing(root: Path, *names: str) -> Path | None:
 
 
 def download(file: Download, root: Path, *, instructions: str) -> Path:
-    """Download one file below `root`, from the first URL that works, with a progress bar on a terminal.
+    """Download one file below `root`, from the first URL that works, with a progress bar on a terminal."""
+    pooch = _pooch()
+    from requests.exceptions import RequestException  # a dependency of pooch
 
-    Raises:
-        DataError: If no URL gives the right file, or it cannot be written. Nothing is left behind.
-    """
-    try:
-        import pooch
-        from requests.exceptions import RequestException
-    except ImportError as error:
-        raise MissingExtraError('Downloading needs pooch. Install it: pip install "heldin[lab]".') from error
     target = root / file.path
     if target.exists():
         return target
-    downloader = pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), chunk_size=CHUNK, timeout=TIMEOUT)
+    downloader = pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), chunk_size=1 << 16, timeout=TIMEOUT)
     failures = []
     for url in file.urls:
         try:
@@ -104,12 +95,11 @@ def md5_of(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _cache() -> Path:
+def _pooch() -> ModuleType:
     try:
-        import pooch
+        return importlib.import_module("pooch")
     except ImportError as error:
         raise MissingExtraError('Data needs pooch. Install it: pip install "heldin[lab]".') from error
-    return Path(pooch.os_cache("heldin"))
 
 
 def _reason(error: Exception) -> str:

@@ -83,11 +83,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_idx(path: Path, *, num_dimensions: int) -> Array:
-    """Read an idx file, gzipped or not.
-
-    Raises:
-        DataError: If it is not an idx file of bytes with this many dimensions, or its length is not what it says.
-    """
+    """Read an idx file of bytes, gzipped or not; header and length are checked."""
     content = read_bytes(path)
     start = 4 + 4 * num_dimensions
     if len(content) < start or content[:4] != bytes([0, 0, UINT8, num_dimensions]):

@@ -1,8 +1,8 @@
 """MRNet: 1,250 MRI exams of the knee. Stanford provides it after registration.
 
-The release is a folder with `train/PLANE/0000.npy`, `valid/PLANE/1130.npy`, and the labels of each task in
-`train-TASK.csv` and `valid-TASK.csv`, a line `0000,1` for each exam. Its test set is not public: as in the paper, its
-validation part is the test part here. Exams differ in their number of slices, so they are loaded as `Exams`.
+The release has exams in `train/PLANE/0000.npy` and `valid/PLANE/1130.npy`, and the labels of each task in
+`train-TASK.csv` and `valid-TASK.csv`, with a line `0000,1` for each exam. The test set is not public: as in the paper,
+the validation part is used as the test part.
 """
 
 from __future__ import annotations

@@ -11,13 +11,8 @@ from heldin.probing.isolation import derive_seed
 def corrupt(labels: Tensor, fraction: float, num_classes: int, seed: int) -> Tensor:
     """Replace the labels of a fraction of the samples by uniform draws from all classes; some stay correct.
 
-    With the same seed, the samples changed by 25 % of noise are among those changed by 50 %, with the same new labels.
-
-    Args:
-        labels: `(n,)`, from 0 to `num_classes - 1`; not modified.
-        fraction: The fraction of replaced labels, from 0 to 1: 0.5 for the paper's "50 % random labels".
-        num_classes: The number of classes.
-        seed: The result is a function of it alone.
+    `labels`, `(n,)`, is not modified; `fraction` is 0.5 for the paper's "50 % random labels". With the same seed, the
+    samples changed by 25 % of noise are among those changed by 50 %, with the same new labels.
 
     Example:
         >>> corrupt(torch.zeros(8, dtype=torch.int64), 0.5, 10, seed=0)

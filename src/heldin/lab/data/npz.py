@@ -5,7 +5,6 @@ from __future__ import annotations
 import zipfile
 import zlib
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy
 
@@ -51,12 +50,12 @@ def read_npz(path: Path) -> Raw:
     """Read a file with the keys x_train, y_train, x_test, y_test, or with those of MedMNIST.
 
     MedMNIST's validation part joins the training part: the experiment decides which samples are held out, if any.
-
-    Raises:
-        DataError: If the file cannot be read, or keys are missing.
     """
     try:
-        with path.open("rb") as stream, _open_archive(stream, path) as file:
+        with path.open("rb") as stream:
+            file = numpy.load(stream, allow_pickle=False)
+            if not isinstance(file, numpy.lib.npyio.NpzFile):
+                raise DataError(f"{path} should be an .npz archive of several arrays. Found a single array.")
             keys = MEDMNIST_KEYS if {*MEDMNIST_KEYS} <= {*file.files} else KEYS
             lacking = [key for key in keys if key not in file.files]
             if lacking:
@@ -65,23 +64,14 @@ def read_npz(path: Path) -> Raw:
                     f"Found: {', '.join(file.files) or 'none'}."
                 )
             arrays = {key: file[key] for key in keys}
-            not_arrays = [key for key, array in arrays.items() if not isinstance(array, numpy.ndarray)]
-            if not_arrays:
-                raise DataError(
-                    f"{path} should hold arrays. Found other bytes under {not_arrays[0]}. Write it with numpy.savez."
-                )
+            for key, array in arrays.items():
+                if not isinstance(array, numpy.ndarray):
+                    raise DataError(f"{path} should hold arrays. Found other bytes under {key}. Use numpy.savez.")
     except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error) as error:
         if isinstance(error, DataError):
             raise
         raise DataError(f"{path} cannot be read as .npz: {error}. Replace the file.") from error
     return Raw(**arrays, origin=str(path)) if keys == KEYS else _join_validation(arrays, str(path))
-
-
-def _open_archive(stream: BinaryIO, path: Path) -> numpy.lib.npyio.NpzFile:
-    file = numpy.load(stream, allow_pickle=False)
-    if not isinstance(file, numpy.lib.npyio.NpzFile):
-        raise DataError(f"{path} should be an .npz archive of several arrays. Found a single array.")
-    return file
 
 
 def _join_validation(arrays: dict[str, Array], origin: str) -> Raw:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from heldin.errors import ArgumentError, DataError, near_match, require_choice
 from heldin.lab.data.arrays import Arrays
@@ -28,6 +28,8 @@ CIFAR_LICENCE = "none stated; the report asks to be cited"
 MEDMNIST_SOURCE = "https://medmnist.com; Yang et al., Scientific Data 10:41, 2023"
 MEDMNIST_LICENCE = "CC BY 4.0; not for clinical use"
 UCI = "UCI Machine Learning Repository"
+
+DataState: TypeAlias = Literal["embedded", "present", "missing"]
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,7 @@ class DataInfo:
     size: str
     source: str
     licence: str
-    state: Literal["embedded", "present", "missing"]
+    state: DataState
     path: Path | None  # where it was found
     remedy: str  # how to get it; empty unless it is missing
 
@@ -128,22 +130,14 @@ class DataCheck:
         return not self.problems
 
 
-def names() -> list[str]:
-    """The names `load` knows; it also takes `npz:FILE`, `mrnet:TASK` and `mrnet:TASK:PLANE`."""
-    return list(DATASETS)
-
-
 def load(name: str, root: Path | str | None = None, *, download: bool = True) -> Arrays:
-    """Load a dataset; missing files are downloaded first.
+    """Load the training and test samples of a dataset with their labels; missing files are downloaded first.
 
     Args:
-        name: One of `names()`; `npz:FILE` for your own arrays (x_train, y_train, x_test, y_test) in FILE.npz;
+        name: A name in `DATASETS`; `npz:FILE` for your own arrays (x_train, y_train, x_test, y_test) in FILE.npz;
             `mrnet:TASK:PLANE` for another task or plane of MRNet.
         root: The data folder; by default HELDIN_DATA, or the user's cache folder.
         download: Whether missing files may be downloaded.
-
-    Returns:
-        Training and test samples, scaled, with their labels.
 
     Raises:
         ArgumentError: If there is no dataset of this name.
@@ -171,18 +165,13 @@ def describe(name: str, root: Path | str | None = None) -> DataInfo:
     dataset, folder = find_dataset(name), data_root(root)
     path = dataset.format.find(folder)
     size = f"{dataset.size[0]:,} + {dataset.size[1]:,} test" if dataset.size else "as in the file"
-    state: Literal["embedded", "present", "missing"] = "present" if path else "missing"
-    if not dataset.format.needs_files:
-        state = "embedded"
+    state: DataState = "embedded" if not dataset.format.needs_files else "present" if path else "missing"
     remedy = _how_to_get(name, dataset.format, folder) if state == "missing" else ""
     return DataInfo(name, dataset.about, size, dataset.source, dataset.licence, state, path, remedy)
 
 
 def fetch(name: str, root: Path | str | None = None) -> tuple[Path, ...]:
-    """Download the missing files of a dataset. Existing files are not touched.
-
-    Returns:
-        The files that hold the dataset; none for one that comes with an installed package.
+    """Download the missing files of a dataset, and return all its files; none if an installed package contains it.
 
     Raises:
         DataError: If it cannot be downloaded: no network, a wrong file, a full disk, or registration is required.
