@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import pickle
 
 import pytest
 from hypothesis import given, settings
@@ -14,7 +13,6 @@ from heldin.errors import (
     ArgumentError,
     HeldinError,
     HeldinWarning,
-    StoreError,
     near_match,
     require_choice,
     require_integer,
@@ -48,13 +46,6 @@ def test_every_error_is_a_heldin_error_and_the_matching_built_in_one():
 def test_a_warning_is_not_an_error():
     assert issubclass(HeldinWarning, UserWarning)
     assert not issubclass(HeldinWarning, HeldinError)
-
-
-def test_a_store_error_knows_whether_the_run_is_in_use():
-    error = StoreError("Run 7 is in use.", in_use=True)
-    assert (str(error), error.in_use) == ("Run 7 is in use.", True)
-    assert not errors.DamagedRunError("Run 7 is damaged.").in_use
-    assert pickle.loads(pickle.dumps(error)).in_use  # from a worker process
 
 
 @pytest.mark.parametrize("found", [0, -3, 1.0, "1", None, True, math.nan], ids=repr)

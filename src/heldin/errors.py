@@ -46,15 +46,7 @@ class MissingExtraError(HeldinError, ImportError):
 
 
 class StoreError(HeldinError, OSError):
-    """Records cannot be read or written.
-
-    Attributes:
-        in_use: whether the reason is that another process is recording the same run.
-    """
-
-    def __init__(self, *args: object, in_use: bool = False) -> None:
-        super().__init__(*args)
-        self.in_use = in_use
+    """Records that cannot be read or written."""
 
 
 class DamagedRunError(StoreError):
