@@ -262,7 +262,8 @@ def test_a_state_of_other_signals_or_versions_raises():
 def test_weights_kept_for_another_purpose_are_not_loaded():
     stopper, _ = scripted([3.0, 1.0], keep="lowest")
     other, _ = scripted([], keep="before_rise")
-    other.load_state_dict(stopper.state_dict())
+    with pytest.warns(HeldinWarning, match="they are not loaded"):
+        other.load_state_dict(stopper.state_dict())
     with pytest.raises(ArgumentError, match="before_rise"):
         other.restore()
 

@@ -83,6 +83,11 @@ class WeightSnapshot:
     def load_state_dict(self, state: Mapping[str, Any], model: nn.Module) -> None:
         """Continue from `state_dict()`, if the same weights are wanted."""
         self.reset()
+        if state["keep"] is not None and self.keep != state["keep"] and state["epoch"] is not None:
+            warn(
+                f"The state keeps weights for keep={state['keep']!r}. Found `keep = {self.keep!r}`, so they are not "
+                f"loaded. Create EarlyStopping with keep={state['keep']!r} to have them."
+            )
         if self.keep is None or self.keep != state["keep"] or state["epoch"] is None:
             return
         self.epoch, self._weights = state["epoch"], state["weights"]

@@ -47,8 +47,8 @@ def from_label(label: str) -> Signal[Any]:
     name, bracket, options = label.partition("[") if isinstance(label, str) else (label, "", "")
     if name not in REGISTRY:
         raise ArgumentError(
-            f"A signal should be an object such as GradientDisparity(), or one of {', '.join(map(repr, REGISTRY))}. "
-            f"Found {label!r}." + near_match(name, REGISTRY)
+            f"There is no signal {label!r}.{near_match(name, REGISTRY)} The signals are "
+            f"{', '.join(map(repr, REGISTRY))}. Pass a signal of your own as an object, not by its name."
         )
     kind = REGISTRY[name]
     if not bracket:

@@ -121,7 +121,10 @@ def signal(
     require_choice("direction", direction, [known.value for known in Direction])
     need = BatchGradients() if needs is None else needs
     if not isinstance(need, Need):
-        raise ArgumentError(f"Parameter `needs` should be one of those in heldin.needs. Found {needs!r}.")
+        raise ArgumentError(
+            f"Parameter `needs` should be a Need object of heldin.needs or your own, such as BatchGradients(). "
+            f"Found {needs!r}."
+        )
 
     def decorate(function: Callable[[Any], float]) -> Signal[Any]:
         def read(self: Signal[Any], payload: object) -> float:
