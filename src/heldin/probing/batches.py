@@ -1,7 +1,7 @@
 """Batches: which ones are drawn from the training data, and the tensors in them.
 
 Batches are drawn through the loader's dataset, collate function and workers, but the loader itself is never iterated:
-a second `DataLoader` is built over the same data, with indices and seeds of its own. So the order and the randomness of
+a second `DataLoader` is built over the same data, with separate indices and seeds. So the order and the randomness of
 training do not change, not even in the middle of an epoch.
 """
 
@@ -201,7 +201,7 @@ def _indices_of_an_epoch(sampler: Any, dataset: object, num: int, generator: tor
 
 
 def copy_loader(loader: DataLoader[Any], generator: torch.Generator | None) -> DataLoader[Any]:
-    """Return a DataLoader over the same data with workers, samplers and iterators of its own."""
+    """Return a DataLoader over the same data with separate workers, samplers and iterators."""
     own = copy.copy(loader)
     samplers = _copy_samplers((loader.sampler, loader.batch_sampler), loader.dataset)
     dataset = _copy_stream(loader.dataset, generator) if isinstance(loader.dataset, IterableDataset) else loader.dataset
