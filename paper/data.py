@@ -1,4 +1,4 @@
-"""CIFAR with fewer test images for the laptop profile, where evaluation takes most of an epoch."""
+"""Datasets with fewer test images, for runs in which evaluation would take most of an epoch."""
 
 from __future__ import annotations
 
@@ -9,12 +9,19 @@ import numpy
 
 from heldin.lab.data import data_root, load
 
-NUM_TRAIN, NUM_TEST = 12_800, 2_000
-CIFAR10, CIFAR100 = "npz:cifar10-2k", "npz:cifar100-2k"
-SOURCES = {CIFAR10: "cifar10", CIFAR100: "cifar100"}
+NUM_TEST = 2_000
+CIFAR10, CIFAR100, MNIST = "npz:cifar10-2k", "npz:cifar100-2k", "npz:mnist-2k"
+CIFAR10_50K = "npz:cifar10-50k-2k"
+SOURCES = {
+    CIFAR10: ("cifar10", 12_800),
+    CIFAR100: ("cifar100", 12_800),
+    CIFAR10_50K: ("cifar10", 50_000),
+    MNIST: ("mnist", 60_000),
+}
+"""The full dataset and the number of its training images, by the name of the reduced dataset."""
 
 
-def prepare_data(folder: Path, root: Path | str | None = None, datasets: Iterable[str] = SOURCES) -> Path:
+def prepare_data(folder: Path, root: Path | str | None, datasets: Iterable[str]) -> Path:
     """Return a data folder with links to everything in the data root, and with the reduced datasets that are named."""
     folder.mkdir(parents=True, exist_ok=True)
     source = data_root(root).resolve()
@@ -27,16 +34,16 @@ def prepare_data(folder: Path, root: Path | str | None = None, datasets: Iterabl
     for name in SOURCES.keys() & {*datasets}:
         file = folder / f"{name.removeprefix('npz:')}.npz"
         if not file.exists():
-            _reduce(SOURCES[name], file, source)
+            _reduce(*SOURCES[name], file, source)
     return folder
 
 
-def _reduce(name: str, file: Path, root: Path) -> None:
+def _reduce(name: str, num_train: int, file: Path, root: Path) -> None:
     """Write the first training and test images of a dataset, as bytes."""
     arrays = load(name, root)
     parts = {
-        "x_train": _bytes(arrays.x_train[:NUM_TRAIN]),
-        "y_train": arrays.y_train[:NUM_TRAIN].numpy().astype(numpy.uint8),
+        "x_train": _bytes(arrays.x_train[:num_train]),
+        "y_train": arrays.y_train[:num_train].numpy().astype(numpy.uint8),
         "x_test": _bytes(arrays.x_test[:NUM_TEST]),
         "y_test": arrays.y_test[:NUM_TEST].numpy().astype(numpy.uint8),
     }

@@ -2,7 +2,8 @@
 
 `paper` is the setting of the paper: full width, all samples, 5 seeds. What the paper does not state is chosen here:
 numbers of epochs (the default of its code is 500) and the learning rates of optimizers other than SGD (torch's
-defaults). `laptop` asks the same question at a size that two cores can run. It always differs in these points:
+defaults), and the runs with few samples are tested on the first 2,000 test images, since testing on 10,000 would take
+most of an epoch. `laptop` asks the same question at a size that two cores can run. It always differs in these points:
 
 - narrower networks (`scale`), fewer samples where the paper takes an entire dataset or 12.8 k of it, and 25 epochs on
   CIFAR;
@@ -28,7 +29,7 @@ from dataclasses import dataclass, field, replace
 
 from heldin.lab.curves import setting_of
 from heldin.lab.spec import RunSpec
-from paper.data import CIFAR10, CIFAR100
+from paper.data import CIFAR10, CIFAR10_50K, CIFAR100, MNIST
 
 PROFILES = ("laptop", "paper")
 SEEDS = {"laptop": (0, 1, 2), "paper": (0, 1, 2, 3, 4)}
@@ -130,7 +131,7 @@ LIMITED_CIFAR10 = Setting(
     "c10_vgg13",
     "CIFAR-10, VGG-13, limited",
     _VGGS.with_(model="vgg13", init="he_normal"),
-    RunSpec(dataset="cifar10", num_samples=1280, model="vgg13", init="he_normal", epochs=200),
+    RunSpec(dataset=CIFAR10_50K, num_samples=1280, model="vgg13", init="he_normal", epochs=200),
     FIVE_FOLDS,
     seconds=(3.0, 1.5),
 )
@@ -138,7 +139,7 @@ LIMITED_MNIST = Setting(
     "mnist_alexnet",
     "MNIST, AlexNet, limited",
     _DIGITS.with_(num_samples=256, epochs=120),
-    _MNIST.with_(num_samples=256, batch_size=32),
+    _MNIST.with_(dataset=MNIST, num_samples=256, batch_size=32),
     FIVE_FOLDS,
     seconds=(0.47, 0.23),
 )

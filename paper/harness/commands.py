@@ -85,6 +85,10 @@ def create_app(paper: Paper) -> typer.Typer:
         seeds: Annotated[
             str | None, typer.Option(help="Only these seeds: 0-2, or 0,1,2. All by default.", show_default=False)
         ] = None,
+        only: Annotated[
+            str | None,
+            typer.Option(metavar="TEXT", help="Only runs with this in their title.", show_default=False),
+        ] = None,
         store: StoreFolder = None,
         rerun: Rerun = False,
         jobs: Annotated[int, typer.Option(help="How many runs at a time, each on one thread.")] = NUM_CORES,
@@ -100,6 +104,13 @@ def create_app(paper: Paper) -> typer.Typer:
         chosen = None if seeds is None else parse_seeds(seeds)
         items, records = select_items(paper.items, labels), store or STORE
         specs = missing_runs(paper, items, profile, records, seeds=chosen, bundled=not rerun)
+        if only is not None:
+            titles = {spec.title for item in items for spec in item.specs(profile)}
+            if not any(only in title for title in titles):
+                raise ArgumentError(
+                    f"--only should be a part of the title of a run, such as {min(titles)!r}. Found {only!r}."
+                )
+            specs = [spec for spec in specs if only in spec.title]
         if not specs:
             _note("Nothing to run: all runs are recorded." + ("" if rerun else " --rerun ignores the bundled records."))
             return

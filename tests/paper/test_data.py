@@ -1,4 +1,4 @@
-"""The data of the laptop profile: CIFAR with fewer test images."""
+"""Datasets with fewer test images."""
 
 import numpy
 import pytest
@@ -20,7 +20,7 @@ def small_cifar(tmp_path):
 
 def test_a_reduced_dataset_has_the_first_images(tmp_path, small_cifar, monkeypatch):
     monkeypatch.setattr(data, "NUM_TEST", 20)
-    folder = data.prepare_data(tmp_path / "data", small_cifar)
+    folder = data.prepare_data(tmp_path / "data", small_cifar, [data.CIFAR10])
     whole, reduced = (numpy.load(folder / f"{name}.npz") for name in ("cifar10", "cifar10-2k"))
     assert reduced["x_test"].shape == (20, 3, 32, 32)
     assert (reduced["x_test"] == numpy.moveaxis(whole["x_test"][:20], -1, 1)).all()

@@ -5,6 +5,7 @@ import pytest
 
 from heldin.lab.run import run
 from heldin.lab.store import Store
+from paper.data import SOURCES
 from paper.items import ITEMS
 
 SHAPES = {"mnist": (28, 28), "cifar10": (32, 32, 3), "cifar100": (32, 32, 3)}
@@ -15,9 +16,10 @@ def kinds():
     """One spec for each dataset, network, optimizer and loss, with the fewest signals, on few samples."""
     found = {}
     for spec in sorted((s for item in ITEMS for s in item.specs("paper")), key=lambda spec: len(spec.signals)):
-        if spec.dataset in SHAPES and spec.scale == 1.0 and spec.fold is None:
-            kind = spec.dataset, spec.model, spec.optimizer, spec.loss, spec.augment
-            found.setdefault(kind, spec.with_(seed=0, num_samples=NUM, batch_size=4))
+        dataset, _ = SOURCES.get(spec.dataset, (spec.dataset, 0))
+        if dataset in SHAPES and spec.scale == 1.0 and spec.fold is None:
+            kind = dataset, spec.model, spec.optimizer, spec.loss, spec.augment
+            found.setdefault(kind, spec.with_(dataset=dataset, seed=0, num_samples=NUM, batch_size=4))
     return list(found.values())
 
 

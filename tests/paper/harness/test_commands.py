@@ -74,6 +74,11 @@ def test_some_seeds_are_run_and_bundled_while_others_are_missing(command, tmp_pa
     assert "From 1 of 2 runs" in command("build", "tiny").err
 
 
+def test_only_runs_with_a_text_in_their_title_are_run(command, tmp_path):
+    assert command("run", "tiny", "--only", "seed=1").code == 0
+    assert len(finished(tmp_path / "heldin-paper")) == 1
+
+
 def test_the_page_of_the_paper_shows_the_laptop_profile(command, paper):
     assert command("run", "all").code == 0
     assert command("build", "all", "--keep").code == 0
@@ -112,6 +117,7 @@ def test_items_are_listed_with_their_missing_runs(command):
         (("run",), "Missing argument"),
         (("run", "tiny", "--profile", "desk"), "laptop"),
         (("run", "tiny", "--seeds", "2-0"), "--seeds should be of the form"),
+        (("run", "tiny", "--only", "typo"), "--only should be a part of the title of a run"),
         (("build", "tiny", "--keep"), "--keep updates the paper's folder"),
         (("build", "all", "--keep", "--out", "there"), "--keep updates the paper's folder"),
         (("build", "all", "--keep", "--store-only"), "--keep updates the paper's folder"),
