@@ -20,14 +20,19 @@ from heldin.types import Reading
 Result = TypeVar("Result")
 
 
+def is_distributed() -> bool:
+    """True if torch.distributed is initialised."""
+    return distributed.is_available() and distributed.is_initialized()
+
+
 def num_ranks() -> int:
-    """The number of processes that train together; 1 if torch.distributed is not initialised."""
-    return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
+    """The number of processes that train together."""
+    return distributed.get_world_size() if is_distributed() else 1
 
 
 def rank() -> int:
     """The rank of this process."""
-    return distributed.get_rank() if distributed.is_available() and distributed.is_initialized() else 0
+    return distributed.get_rank() if is_distributed() else 0
 
 
 def mean_reading(read: Callable[[], Reading]) -> Reading:

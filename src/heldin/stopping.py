@@ -254,17 +254,15 @@ class EarlyStopping:
         """Undo everything if the block raises (a full disk, say), so that the call can be repeated."""
         holders = self, self.reader, self.reader.cache, self._snapshot
         before = [dict(vars(holder)) for holder in holders]
-        readings = list(self._readings)
         try:
             yield
         except BaseException:
             for holder, attributes in zip(holders, before, strict=True):
                 vars(holder).update(attributes)
-            self._readings = readings
             raise
 
     def _record(self, reading: Reading) -> None:
-        self._readings.append(reading)
+        self._readings = [*self._readings, reading]  # a new list, so that a failure can restore the previous one
         self._decide(reading)
         if self.keep is not None and self._is_worth_keeping(reading):
             self._snapshot.take(self.model, reading.epoch)
@@ -282,8 +280,7 @@ class EarlyStopping:
         if self.keep == "before_rise":
             return self._decision.before == reading.epoch
         label, signal = next(iter(self.signals.items()))
-        read = [earlier.values[label] for earlier in self._readings]
-        values = [value for value in read if value is not None and math.isfinite(value)]
+        values = [v for r in self._readings if (v := r.values[label]) is not None and math.isfinite(v)]
         best = min if signal.direction == Direction.RISES else max
         latest = reading.values[label]
         return latest in values and latest == best(values) and values.count(latest) == 1

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from heldin.errors import ArgumentError, BatchesError, UnmeasurableError, require_integer
 from heldin.probing.batches import Batch, as_list, clone_tensors, require_pair, to_device
+from heldin.probing.losses import require_equal_lengths
 from heldin.probing.probe import Probe
 
 
@@ -62,12 +63,7 @@ def _output_of(probe: Probe, batch: Batch) -> Tensor:
         require_pair(batch)
         inputs, targets = batch
         output = output_tensor(probe.model(clone_tensors(inputs)))
-        if isinstance(targets, Tensor) and targets.ndim and len(targets) != len(output):
-            raise BatchesError(
-                f"Outputs and targets of a batch should have the same length. Found outputs of shape "
-                f"{tuple(output.shape)} and targets of shape {tuple(targets.shape)}. The first dimension of both is "
-                "the sample."
-            )
+        require_equal_lengths(output, targets)
         return output
     results: list[object] = []
     handle = probe.model.register_forward_hook(lambda module, arguments, result: results.append(result))

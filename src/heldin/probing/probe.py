@@ -32,7 +32,6 @@ from heldin.probing.rescaling import (
     BatchProblem,
     Rescale,
     backward_pass,
-    backward_passes,
     divisor,
     find_problem,
     pooled_std,
@@ -205,7 +204,7 @@ class Probe:
             if problem is not None:
                 result.problems[name] = problem
         usable = [name for name in wanted if name not in result.problems]
-        passes = backward_passes(usable)
+        passes = list(dict.fromkeys(map(backward_pass, usable)))
         for backward in passes:
             weights = sample_weights(backward, result.losses)
             keep_graph = backward != passes[-1]

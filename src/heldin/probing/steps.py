@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, TypeVar
 
@@ -22,7 +21,7 @@ from torch.optim import optimizer as torch_optimizer
 
 from heldin.errors import ArgumentError, BatchesError, LossError, UnmeasurableError, require_integer
 from heldin.probing.batches import Batch, as_list, require_pair, to_device
-from heldin.probing.isolation import derive_seed
+from heldin.probing.isolation import derive_seed, without_hooks
 from heldin.probing.outputs import collect_outputs, outputs
 from heldin.probing.probe import Probe, derivatives
 
@@ -107,7 +106,8 @@ class _TrialStep(nn.Module):
             values.append(float(loss))
             return loss
 
-        with _no_global_step_hooks():
+        registries = torch_optimizer._global_optimizer_pre_hooks, torch_optimizer._global_optimizer_post_hooks
+        with without_hooks(*registries):
             if _needs_closure(self.optimizer):
                 self.optimizer.step(closure)
             else:
@@ -163,31 +163,11 @@ def _needs_closure(optimizer: Optimizer) -> bool:
     return any(p.kind in kinds and p.default is inspect.Parameter.empty for p in parameters)
 
 
-@contextmanager
-def _no_global_step_hooks() -> Iterator[None]:
-    """Disable the hooks on the steps of all optimizers."""
-    registered: tuple[dict[int, Any], ...] = (
-        torch_optimizer._global_optimizer_pre_hooks,
-        torch_optimizer._global_optimizer_post_hooks,
-    )
-    saved = [dict(hooks) for hooks in registered]
-    try:
-        for hooks in registered:
-            hooks.clear()
-        yield
-    finally:
-        for hooks, before in zip(registered, saved, strict=True):
-            hooks.update(before)
-
-
 def _checked(probe: Probe, optimizer: Optimizer | None) -> Optimizer:
-    if optimizer is None:
-        raise UnmeasurableError(
-            "This signal takes hypothetical steps with the optimizer of training. Found none. Pass optimizer=..."
-        )
     if not isinstance(optimizer, Optimizer):
-        raise ArgumentError(
-            f"Parameter `optimizer` should be a torch.optim.Optimizer. Found a {type(optimizer).__name__}."
+        found = "none" if optimizer is None else f"a {type(optimizer).__name__}"
+        raise UnmeasurableError(
+            f"This signal takes hypothetical steps with the optimizer of training. Found {found}. Pass optimizer=..."
         )
     trained = {id(parameter) for parameter in probe.parameters()}
     if not any(id(parameter) in trained for group in optimizer.param_groups for parameter in group["params"]):
