@@ -30,7 +30,7 @@ from heldin.errors import (
 from heldin.needs import MeasurementContext, compute_needs
 from heldin.probing.batches import Batch, as_list, draw, in_order
 from heldin.probing.isolation import derive_seed
-from heldin.probing.losses import LossFunction, SampleLosses
+from heldin.probing.losses import BatchLoss, LossFunction, SampleLosses
 from heldin.probing.outputs import OutputCache
 from heldin.probing.probe import Mode, Probe
 from heldin.signals import Memory, Signal, StatefulSignal, signals_by_label
@@ -55,6 +55,8 @@ def measure(
     optimizer: Optimizer | None = None,
     memory: dict[str, Memory] | None = None,
     sample_losses: SampleLosses | None = None,
+    batch_loss: BatchLoss | None = None,
+    num_samples: Callable[[Batch], int] | None = None,
     mode: Mode = "train",
     autocast: bool = False,
     seed: int = 0,
@@ -72,6 +74,8 @@ def measure(
         memory: a dict to keep between calls, for signals that compare with earlier readings (`LabelWave`); it is
             updated. Give the same batches each time.
         sample_losses: f(model, batch) -> losses of shape (m,), for batches that are not (inputs, targets) pairs.
+        batch_loss: f(model, batch) -> one number, for a loss that exists only for a whole batch (contrastive, dice).
+        num_samples: f(batch) -> m, the number of samples of a batch whose tensors do not show it.
         mode: `"train"` (as in the paper) or `"eval"`.
         autocast: keep an autocast region around the call.
         seed: seed of the randomness inside the measurement (dropout).
@@ -96,6 +100,8 @@ def measure(
         loss_fn,
         signals=names() if everything else signals,
         sample_losses=sample_losses,
+        batch_loss=batch_loss,
+        num_samples=num_samples,
         mode=mode,
         autocast=autocast,
         optimizer=optimizer,
@@ -129,6 +135,8 @@ class SignalReader:
         probes: Probes = "fresh",
         seed: int = 0,
         sample_losses: SampleLosses | None = None,
+        batch_loss: BatchLoss | None = None,
+        num_samples: Callable[[Batch], int] | None = None,
         mode: Mode = "train",
         autocast: bool = False,
         pool: int = NUM_POOLED,
@@ -150,7 +158,15 @@ class SignalReader:
         self.skip_unmeasurable = skip_unmeasurable
         while isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
             model = model.module  # the wrapper would exchange buffers and wait for a rank that failed
-        self.probe = Probe(model, loss_fn, sample_losses=sample_losses, mode=mode, autocast=autocast)
+        self.probe = Probe(
+            model,
+            loss_fn,
+            sample_losses=sample_losses,
+            batch_loss=batch_loss,
+            num_samples=num_samples,
+            mode=mode,
+            autocast=autocast,
+        )
         self._check_optimizer()
         self.reset()
 

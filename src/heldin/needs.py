@@ -22,10 +22,11 @@ from heldin.errors import BatchesError, HeldinError, UnmeasurableError
 from heldin.gradients import Gram
 from heldin.probing.batches import Batch
 from heldin.probing.head import head_alignments
+from heldin.probing.losses import NEEDS_SAMPLE_LOSSES
 from heldin.probing.outputs import outputs
 from heldin.probing.per_sample import ClassMoments, Moments, class_moments, sample_moments
 from heldin.probing.probe import Probe
-from heldin.probing.rescaling import Rescale
+from heldin.probing.rescaling import OF_BATCH_LOSS, Rescale
 from heldin.probing.steps import random_label_step, stepped_outputs
 
 if TYPE_CHECKING:
@@ -87,6 +88,11 @@ class Need(ABC, Generic[Payload]):
     per_sample: ClassVar[bool] = False
 
     @property
+    def uses_sample_losses(self) -> bool:
+        """True if the losses of single samples are needed, so that a loss of whole batches is not enough."""
+        return self.per_sample
+
+    @property
     def pools_losses(self) -> bool:
         """True if the losses of further batches (`pool`) are needed."""
         return False
@@ -122,6 +128,8 @@ def compute_needs(
     by_type: dict[type[Need[object]], list[Need[object]]] = {}
     for need in dict.fromkeys(needs):
         try:
+            if need.uses_sample_losses and context.probe.loss.batch_loss is not None:
+                raise UnmeasurableError(NEEDS_SAMPLE_LOSSES)
             need.check(context)
         except tolerate as error:
             failed[need] = error
@@ -150,6 +158,10 @@ class BatchGradients(Need[Gram]):
     rescale: Rescale = "std"
     against: bool = False
     inner: bool = False
+
+    @property
+    def uses_sample_losses(self) -> bool:
+        return self.rescale not in OF_BATCH_LOSS
 
     @property
     def pools_losses(self) -> bool:

@@ -7,7 +7,7 @@ so a patience that was raised in between takes effect at once.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +20,7 @@ from heldin.distributed import gather, num_ranks
 from heldin.errors import ArgumentError, MissingExtraError, near_match, require_choice, require_integer
 from heldin.measuring import NUM_BATCHES, NUM_POOLED, Probes, SignalChoice, SignalReader
 from heldin.probing.batches import Batch
-from heldin.probing.losses import LossFunction, SampleLosses
+from heldin.probing.losses import BatchLoss, LossFunction, SampleLosses
 from heldin.probing.probe import Mode
 from heldin.rules import Rule, as_rule, has_value, with_patience
 from heldin.signals import Signal
@@ -61,6 +61,8 @@ class EarlyStopping:
             are moved to a second file, `<keep_in>.before`, when better ones come.
         seed: seed of the batches drawn and of the randomness inside a measurement.
         sample_losses: f(model, batch) -> losses of shape (m,), for batches that are not (inputs, targets) pairs.
+        batch_loss: f(model, batch) -> one number, for a loss that exists only for a whole batch (contrastive, dice).
+        num_samples: f(batch) -> m, the number of samples of a batch whose tensors do not show it.
         mode: `"train"` (as in the paper) or `"eval"`: the mode in which the model is measured.
         autocast: keep an autocast region around `step`; by default the model is measured in full precision.
         pool: for `rescale="pooled_std"`: the number of batches whose losses are pooled.
@@ -104,6 +106,8 @@ class EarlyStopping:
         keep_in: str | Path | None = None,
         seed: int = 0,
         sample_losses: SampleLosses | None = None,
+        batch_loss: BatchLoss | None = None,
+        num_samples: Callable[[Batch], int] | None = None,
         mode: Mode = "train",
         autocast: bool = False,
         pool: int = NUM_POOLED,
@@ -122,6 +126,8 @@ class EarlyStopping:
             probes=probes,
             seed=seed,
             sample_losses=sample_losses,
+            batch_loss=batch_loss,
+            num_samples=num_samples,
             mode=mode,
             autocast=autocast,
             pool=pool,
@@ -172,6 +178,8 @@ class EarlyStopping:
             against: validation data in the same form, for signals that compare two sets (`TrainValDisparity`).
         """
         epoch = self._calls
+        if epoch == 0 and self.warmup:
+            self.check(loader, against=against)
         if epoch >= self.warmup and (epoch + 1) % self.every == 0:
             with self._all_or_nothing():
                 reading = self.reader.read(loader, epoch, against=against, first=not self._readings)
@@ -181,6 +189,19 @@ class EarlyStopping:
                     self._record(reading)
         self._calls += 1
         return self._decision
+
+    def check(self, loader: Iterable[Batch], *, against: Iterable[Batch] | None = None) -> None:
+        """Measure once without recording anything, to find out before training what cannot be measured.
+
+        Raises what `step` would raise. A `step` during the warm-up calls it by itself, the first time.
+        """
+        holders = self.reader, self.reader.cache
+        before = [dict(vars(holder)) for holder in holders]
+        try:
+            self.reader.read(loader, self._calls, against=against)
+        finally:
+            for holder, attributes in zip(holders, before, strict=True):
+                vars(holder).update(attributes)
 
     def observe(self, indices: Any, outputs: Tensor) -> None:
         """Pass on the outputs of a training batch, so that `LabelWave` needs no evaluation pass.

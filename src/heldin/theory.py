@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from heldin.errors import ArgumentError, BatchesError, require_choice, require_integer, require_number
 from heldin.gradients import Gradients
 from heldin.probing.batches import to_device
-from heldin.probing.losses import LossFunction, sample_losses_from
+from heldin.probing.losses import LossFunction
 from heldin.probing.probe import Mode, Probe
 
 Optimizer = Literal["sgd", "momentum", "adagrad", "adadelta", "rmsprop", "adam"]
@@ -230,7 +230,7 @@ def _losses(probe: Probe, weights: dict[str, Tensor], batch: object) -> Tensor:
 
     with probe.session() as devices:
         pair = to_device(batch, devices)
-        losses = sample_losses_from(probe.loss_fn, None)(model, pair)  # type: ignore[arg-type]
+        losses = probe.loss.per_sample()(model, pair)  # type: ignore[arg-type]
         return torch.stack([losses.detach().cpu().double().mean(), _zero_one(outputs[-1], pair[1])])
 
 

@@ -9,12 +9,12 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from heldin.errors import ArgumentError, BatchesError, LossError, NotFiniteError
-from heldin.probing.losses import sample_losses_from, training_loss, unreduced, without_ignored
+from heldin.errors import ArgumentError, BatchesError, LossError, NotFiniteError, UnmeasurableError
+from heldin.probing.losses import TrainingLoss, unreduced, without_ignored
 
 
 def losses_of(loss_fn, model, batch):
-    return sample_losses_from(loss_fn, None)(model, batch)
+    return TrainingLoss(loss_fn).per_sample()(model, batch)
 
 
 class Scores(nn.Module):
@@ -156,12 +156,14 @@ def losses_of_pair(model, batch):
 
 
 def losses_of_dict(model, batch):
-    own = sample_losses_from(None, lambda model, batch: writing_loss(model(batch["x"]), batch["y"], reduction="none"))
+    own = TrainingLoss(
+        None, lambda model, batch: writing_loss(model(batch["x"]), batch["y"], reduction="none")
+    ).per_sample()
     return own(model, {"x": batch[0], "y": batch[1]})
 
 
 def loss_of_training(model, batch):
-    return training_loss(writing_loss, None, model, batch)
+    return TrainingLoss(writing_loss).of_batch(model, batch)
 
 
 @pytest.mark.parametrize("take", [losses_of_pair, losses_of_dict, loss_of_training])
@@ -197,7 +199,7 @@ class PerSample(FixedReduction):
 )
 def test_a_loss_whose_reduction_cannot_be_set_is_refused_with_the_remedy(create):
     with pytest.raises(LossError, match=r"`reduction`.*Found a \w+ for which it is not.*sample_losses=f"):
-        sample_losses_from(create(), None)
+        TrainingLoss(create())
 
 
 def test_a_loss_without_reduction_need_not_be_settable():
@@ -242,18 +244,18 @@ def test_targets_of_another_length_than_the_outputs_are_refused():
 @pytest.mark.parametrize(("loss_fn", "sample_losses"), [(None, None), (F.cross_entropy, lambda model, batch: 0)])
 def test_exactly_one_of_loss_fn_and_sample_losses_is_required(loss_fn, sample_losses):
     with pytest.raises(ArgumentError, match="Exactly one"):
-        sample_losses_from(loss_fn, sample_losses)
+        TrainingLoss(loss_fn, sample_losses)
 
 
 def test_a_class_in_place_of_a_loss_is_refused():
     with pytest.raises(ArgumentError, match=r"Write CrossEntropyLoss\(\)"):
-        sample_losses_from(nn.CrossEntropyLoss, None)
+        TrainingLoss(nn.CrossEntropyLoss)
 
 
 @pytest.mark.parametrize(("loss_fn", "sample_losses"), [("mse", None), (None, 3)])
 def test_a_loss_that_is_not_callable_is_refused(loss_fn, sample_losses):
     with pytest.raises(ArgumentError, match="callable"):
-        sample_losses_from(loss_fn, sample_losses)
+        TrainingLoss(loss_fn, sample_losses)
 
 
 def test_an_empty_batch_is_refused():
@@ -273,23 +275,22 @@ def test_an_empty_batch_is_refused():
 )
 def test_the_training_loss_keeps_its_reduction(loss_fn):
     model, batch = nn.Linear(2, 3), (torch.randn(4, 2), CLASSES)
-    assert torch.equal(training_loss(loss_fn, None, model, batch), loss_fn(model(batch[0]), batch[1]))
+    assert torch.equal(TrainingLoss(loss_fn).of_batch(model, batch), loss_fn(model(batch[0]), batch[1]))
 
 
 def test_the_training_loss_is_the_mean_of_losses_per_sample():
     model, batch = nn.Linear(2, 3), (torch.randn(4, 2), CLASSES)
     expected = F.cross_entropy(model(batch[0]), batch[1])
     losses = functools.partial(F.cross_entropy, reduction="none")
-    assert torch.allclose(training_loss(lambda o, t: losses(o, t), None, model, batch), expected)
-    found = training_loss(
-        None, lambda model, batch: losses(model(batch["x"]), batch["y"]), model, {"x": batch[0], "y": batch[1]}
-    )
+    assert torch.allclose(TrainingLoss(lambda o, t: losses(o, t)).of_batch(model, batch), expected)
+    from_batch = TrainingLoss(None, lambda model, batch: losses(model(batch["x"]), batch["y"]))
+    found = from_batch.of_batch(model, {"x": batch[0], "y": batch[1]})
     assert torch.allclose(found, expected)
 
 
 def test_a_training_loss_that_is_not_finite_is_refused():
     with pytest.raises(NotFiniteError):
-        training_loss(F.cross_entropy, None, nn.Linear(2, 3), (torch.full((4, 2), float("nan")), CLASSES))
+        TrainingLoss(F.cross_entropy).of_batch(nn.Linear(2, 3), (torch.full((4, 2), float("nan")), CLASSES))
 
 
 def test_a_compiled_loss_is_not_changed():
@@ -297,3 +298,95 @@ def test_a_compiled_loss_is_not_changed():
     compiled = torch.compile(loss, backend="eager")
     losses_of(compiled, nn.Linear(2, 3), (torch.randn(4, 2), CLASSES))
     assert loss.reduction == "mean"
+
+
+class Tokens(nn.Module):
+    """Scores of 5 classes for each of t tokens: (m, t) -> (m, t, 5)."""
+
+    def __init__(self):
+        super().__init__()
+        self.scores = nn.Embedding(7, 5)
+
+    def forward(self, x):
+        return self.scores(x)
+
+
+def token_losses(model, batch):
+    """The losses of all tokens in one row, as flattened code computes them; 0 for padding."""
+    return F.cross_entropy(model(batch["x"]).flatten(0, 1), batch["labels"].flatten(), reduction="none")
+
+
+def next_token_losses(model, batch):
+    scores, labels = model(batch["x"])[:, :-1], batch["labels"][:, 1:]
+    return F.cross_entropy(scores.flatten(0, 1), labels.flatten(), reduction="none")
+
+
+@pytest.mark.parametrize(("function", "first"), [(token_losses, 0), (next_token_losses, 1)])
+def test_losses_of_tokens_are_averaged_to_one_value_per_text(function, first):
+    model, batch = Tokens(), {"x": torch.randint(7, (4, 6)), "labels": torch.randint(5, (4, 6))}
+    batch["labels"][1, 3:] = -100
+    found = TrainingLoss(None, function).per_sample()(model, batch)
+    for losses, labels, scores in zip(found, batch["labels"][:, first:], model(batch["x"]), strict=True):
+        assert torch.allclose(losses, F.cross_entropy(scores[: len(labels)], labels))
+
+
+def test_sample_losses_of_another_number_of_samples_are_refused():
+    model, batch = nn.Linear(3, 6), {"x": torch.randn(4, 3), "y": torch.zeros(4)}
+    flattened = TrainingLoss(None, lambda model, batch: model(batch["x"]).flatten())
+    with pytest.raises(LossError, match=r"each of the 4 samples.*Found shape \(24,\).*num_samples=f"):
+        flattened.per_sample()(model, batch)
+    declared = TrainingLoss(None, flattened.sample_losses, num_samples=lambda batch: 24)
+    assert declared.per_sample()(model, batch).shape == (24,)
+
+
+def test_batches_whose_tensors_differ_in_length_hide_their_number_of_samples():
+    graph = {"nodes": torch.randint(7, (9, 2)), "edges": torch.zeros(2, 30)}
+    per_graph = TrainingLoss(None, lambda model, batch: model(batch["nodes"]).reshape(3, -1).sum(1))
+    assert per_graph.count_samples(graph) is None
+    assert per_graph.per_sample()(Tokens(), graph).shape == (3,)
+
+
+def contrastive(model, batch):
+    return F.cross_entropy(model(batch[0]) @ model(batch[1]).T, torch.arange(len(batch[0])))
+
+
+def test_a_batch_loss_is_one_number():
+    model, batch = nn.Linear(3, 2), (torch.randn(4, 3), torch.randn(4, 3))
+    loss = TrainingLoss(batch_loss=contrastive)
+    assert torch.equal(loss.of_batch(model, batch), contrastive(model, batch))
+    assert loss.count_samples(batch) == 4
+    with pytest.raises(UnmeasurableError, match="needs the losses of single samples"):
+        loss.per_sample()(model, batch)
+    with pytest.raises(LossError, match=r"one number for a batch.*Found shape \(4, 2\)"):
+        TrainingLoss(batch_loss=lambda model, batch: model(batch[0])).of_batch(model, batch)
+    with pytest.raises(LossError, match="Found float"):
+        TrainingLoss(batch_loss=lambda model, batch: 1.0).of_batch(model, batch)
+
+
+class Autoencoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+
+    def forward(self, x):
+        return self.layer(x), x.mean(1), x.var(1)
+
+
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cell = nn.GRUCell(3, 2)
+
+    def forward(self, x, hidden):
+        return self.cell(x, hidden)
+
+
+def test_a_model_with_several_outputs_is_refused_with_a_template():
+    says = r"output_0 \(4, 3\), output_1 \(4,\), output_2 \(4,\)[\s\S]*output_0, output_1, output_2 = model\(inputs\)"
+    with pytest.raises(LossError, match=says):
+        losses_of(nn.MSELoss(), Autoencoder(), (torch.randn(4, 3), torch.randn(4, 3)))
+
+
+def test_a_model_with_further_arguments_is_refused_with_a_template():
+    with pytest.raises(LossError, match=r"missing 1 required positional argument: 'hidden'[\s\S]*def sample_losses"):
+        losses_of(nn.MSELoss(), Recurrent(), (torch.randn(4, 3), torch.randn(4, 2)))

@@ -18,11 +18,11 @@ from torch.optim import Optimizer
 
 from heldin.distributed import rank
 from heldin.errors import ArgumentError, HeldinError, MissingExtraError, require_integer
-from heldin.integrations._loss_capture import OutputLosses
 from heldin.measuring import NUM_BATCHES, Probes, SignalChoice
 from heldin.probing import Probe, draw
 from heldin.probing.batches import to_device
 from heldin.probing.losses import LossFunction, SampleLosses
+from heldin.probing.output_losses import OutputLosses
 from heldin.rules import Rule
 from heldin.snapshots import Keep
 from heldin.stopping import EarlyStopping
@@ -251,7 +251,7 @@ class OutputAdapter(Adapter):
         model = self.stopper.model
         (batch,) = draw(getattr(loader, "base_dataloader", loader), 1, seed=self.seed)
         with full_precision(model), Probe(model, None, sample_losses=self._unidentified).session() as devices:
-            self._unidentified.identify(model, to_device(batch, devices))
+            self._unidentified(model, to_device(batch, devices))
         self._unidentified = None
 
     def measure_and_decide(self, loader: Iterable[object]) -> dict[str, float]:

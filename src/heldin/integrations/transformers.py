@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from heldin.errors import ArgumentError, HeldinWarning
 from heldin.integrations._adapter import Losses, OutputAdapter, missing_extra
-from heldin.integrations._loss_capture import OUTPUT_REMEDY
-from heldin.probing.losses import SampleLosses, sample_losses_from
+from heldin.probing.losses import SampleLosses, TrainingLoss
+from heldin.probing.output_losses import OUTPUT_REMEDY
 from heldin.probing.outputs import output_tensor
 
 try:
@@ -138,7 +138,7 @@ class HeldInStopping(OutputAdapter, TrainerCallback):  # type: ignore[misc]
         loss_fn, sample_losses = losses
         if loss_fn is None or sample_losses is not None:
             return losses
-        return None, partial(_logit_losses, sample_losses_from(loss_fn, None, check=False))
+        return None, partial(_logit_losses, TrainingLoss(loss_fn).per_sample(check=False))
 
 
 def _logit_losses(losses: SampleLosses, model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:

@@ -337,6 +337,18 @@ def map_tensors(
     return batch if all(mapped[key] is part for key, part in parts.items()) else _refill(batch, mapped)
 
 
+def tensors_of(batch: Batch) -> list[Tensor]:
+    """Return all tensors in a batch."""
+    found: list[Tensor] = []
+
+    def collect(tensor: Tensor) -> Tensor:
+        found.append(tensor)
+        return tensor
+
+    map_tensors(batch, collect)
+    return found
+
+
 def _refill(container: Any, parts: dict[Any, Any]) -> Any:
     """A copy of the container with these parts; a plain one if its class does not permit that."""
     try:
@@ -400,17 +412,11 @@ def split_samples(batch: Batch, num_samples: int) -> tuple[list[Tensor], Rebuild
     Raises:
         BatchesError: no tensor in the batch has `num_samples` rows.
     """
-    rows: list[Tensor] = []
 
     def has_rows(tensor: Tensor) -> bool:
         return tensor.ndim > 0 and tensor.shape[0] == num_samples
 
-    def collect(tensor: Tensor) -> Tensor:
-        if has_rows(tensor):
-            rows.append(tensor)
-        return tensor
-
-    map_tensors(batch, collect)
+    rows = [tensor for tensor in tensors_of(batch) if has_rows(tensor)]
     if not rows:
         raise BatchesError(
             f"A batch should hold a tensor with one row for each of its {num_samples} samples, so that single samples "

@@ -13,16 +13,19 @@ import copy
 import functools
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
-from heldin.errors import ArgumentError, BatchesError, LossError, NotFiniteError
-from heldin.probing.batches import Batch, clone_tensors, is_pair, require_pair, select_samples
+from heldin.errors import ArgumentError, BatchesError, LossError, NotFiniteError, UnmeasurableError
+from heldin.probing.batches import Batch, clone_tensors, is_pair, require_pair, select_samples, tensors_of
+from heldin.probing.output_losses import IGNORED_LABEL, OutputLosses, returns_loss
 
 SampleLosses: TypeAlias = Callable[[nn.Module, Batch], Tensor]
+BatchLoss: TypeAlias = Callable[[nn.Module, Batch], Tensor]
 LossFunction: TypeAlias = Callable[..., Tensor]
 
 PER_SAMPLE_REMEDY = (
@@ -31,38 +34,110 @@ PER_SAMPLE_REMEDY = (
     'reduction="none".'
 )
 
+LOSS_REMEDY = "Pass loss_fn=nn.CrossEntropyLoss() for (x, y) batches, or loss_fn=None with sample_losses=f for others."
+NEEDS_SAMPLE_LOSSES = (
+    "It needs the losses of single samples. Found batch_loss, one number for a whole batch. Choose a signal that does "
+    'not: GradientDisparity(rescale="mean"), "gradient_variance", "cosine", "sign", "inner_product"; or pass '
+    "sample_losses=f with f(model, batch) -> tensor of shape (m,)."
+)
 
-def sample_losses_from(
-    loss_fn: LossFunction | None, sample_losses: SampleLosses | None, *, check: bool = True
-) -> SampleLosses:
-    """Return the function (model, batch) -> losses (m,).
 
-    It checks the values at each call, unless `check` is False: inside vmap values cannot be read.
+@dataclass(frozen=True, eq=False)
+class TrainingLoss:
+    """The loss of training, in one of three forms.
+
+    Attributes:
+        loss_fn: f(outputs, targets), for (inputs, targets) batches.
+        sample_losses: f(model, batch) -> losses of shape (m,).
+        batch_loss: f(model, batch) -> one number, for a loss that has no losses of single samples.
+        num_samples: f(batch) -> m, for batches that hide it; by default the first dimension of their tensors.
     """
-    if (loss_fn is None) == (sample_losses is None):
-        found = "neither" if loss_fn is None else "both"
-        raise ArgumentError(
-            f"Exactly one of `loss_fn` and `sample_losses` should be given. Found {found}. "
-            "Pass loss_fn=nn.CrossEntropyLoss() for (x, y) batches, or loss_fn=None with sample_losses=f for others."
-        )
-    if sample_losses is not None:
-        if not callable(sample_losses):
-            raise ArgumentError(f"Parameter `sample_losses` should be callable. Found {sample_losses!r}.")
-        return functools.partial(_from_batch, sample_losses, check)
-    return functools.partial(_from_pair, unreduced(loss_fn), _ignored_index(loss_fn), check)
 
+    loss_fn: LossFunction | None = None
+    sample_losses: SampleLosses | None = None
+    batch_loss: BatchLoss | None = None
+    num_samples: Callable[[Batch], int] | None = None
 
-def training_loss(
-    loss_fn: LossFunction | None, sample_losses: SampleLosses | None, model: nn.Module, batch: Batch
-) -> Tensor:
-    """The scalar that training differentiates, with the reduction and the class weights of the user's loss.
+    def __post_init__(self) -> None:
+        given = [name for name in ("loss_fn", "sample_losses", "batch_loss") if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise ArgumentError(
+                "Exactly one of `loss_fn`, `sample_losses` and `batch_loss` should be given. Found "
+                f"{' and '.join(given)}. {LOSS_REMEDY}"
+            )
+        for name in ("sample_losses", "batch_loss", "num_samples"):
+            if getattr(self, name) is not None and not callable(getattr(self, name)):
+                raise ArgumentError(f"Parameter `{name}` should be callable. Found {getattr(self, name)!r}.")
+        if not given:
+            raise ArgumentError(
+                "Exactly one of `loss_fn`, `sample_losses` and `batch_loss` should be given. Found none, for a model "
+                f"that does not take `labels` and return its loss, as Hugging Face's do. {LOSS_REMEDY}"
+            )
+        self.per_sample()  # raises for a loss that cannot be used
 
-    If only losses per sample are known, it is their mean.
-    """
-    if loss_fn is None or not is_pair(batch):
-        return sample_losses_from(loss_fn, sample_losses)(model, batch).mean()
-    losses, _ = _losses_of_pair(loss_fn, model, batch)
-    return _per_sample(losses.reshape(1) if isinstance(losses, Tensor) and losses.ndim == 0 else losses).mean()
+    @classmethod
+    def create(
+        cls,
+        model: nn.Module,
+        loss_fn: LossFunction | None,
+        sample_losses: SampleLosses | None = None,
+        batch_loss: BatchLoss | None = None,
+        num_samples: Callable[[Batch], int] | None = None,
+    ) -> TrainingLoss:
+        """The loss that was given; if none was, the one that the model returns."""
+        if loss_fn is None and sample_losses is None and batch_loss is None and returns_loss(model):
+            sample_losses = OutputLosses()
+        return cls(loss_fn, sample_losses, batch_loss, num_samples)
+
+    @property
+    def parts(self) -> tuple[object, ...]:
+        """The objects that are called: they may hold modules and random generators."""
+        return self.loss_fn, self.sample_losses, self.batch_loss
+
+    def per_sample(self, *, check: bool = True) -> SampleLosses:
+        """Return the function (model, batch) -> losses (m,), for the loss as it is now.
+
+        It checks the values at each call, unless `check` is False: inside vmap values cannot be read.
+        """
+        if self.batch_loss is not None:
+            return _refuse_per_sample
+        if self.sample_losses is not None:
+            return functools.partial(self._from_batch, check=check)
+        return functools.partial(_from_pair, unreduced(self.loss_fn), _ignored_index(self.loss_fn), check)
+
+    def of_batch(self, model: nn.Module, batch: Batch) -> Tensor:
+        """The scalar that training differentiates, with the reduction and the class weights of the user's loss.
+
+        If only losses per sample are known, it is their mean.
+        """
+        if self.batch_loss is not None:
+            return _checked_scalar(self.batch_loss(model, clone_tensors(batch)))
+        if self.loss_fn is None or not is_pair(batch):
+            return self.per_sample()(model, batch).mean()
+        losses, _ = _losses_of_pair(self.loss_fn, model, batch)
+        return _per_sample(losses.reshape(1) if isinstance(losses, Tensor) and losses.ndim == 0 else losses).mean()
+
+    def count_samples(self, batch: Batch) -> int | None:
+        """The number of samples of a batch: as declared, or the first dimension of all its tensors; None if hidden."""
+        if self.num_samples is not None:
+            return int(self.num_samples(batch))
+        sizes = {tensor.shape[0] for tensor in tensors_of(batch) if tensor.ndim}
+        return sizes.pop() if len(sizes) == 1 else None
+
+    def _from_batch(self, model: nn.Module, batch: Batch, *, check: bool) -> Tensor:
+        assert self.sample_losses is not None
+        losses = self.sample_losses(model, clone_tensors(batch))
+        num = self.count_samples(batch)
+        if num is None or not isinstance(losses, Tensor) or losses.ndim == 0 or losses.shape[0] in (0, num):
+            return _per_sample(losses, check=check)
+        tokens = _tokens_of(batch, num, losses.numel()) if losses.ndim == 1 else None
+        if tokens is None:
+            raise LossError(
+                f"sample_losses should return one value for each of the {num} samples of a batch. Found shape "
+                f"{tuple(losses.shape)}. Reshape the losses to ({num}, ...), or, if the batch has another number of "
+                "samples, declare it: num_samples=f with f(batch) -> int."
+            )
+        return _per_sample(losses.view(tokens.shape), mask=tokens != IGNORED_LABEL, check=check)
 
 
 def unreduced(loss_fn: LossFunction | None) -> LossFunction:
@@ -135,12 +210,51 @@ def _from_batch(sample_losses: SampleLosses, check: bool, model: nn.Module, batc
     return _per_sample(sample_losses(model, clone_tensors(batch)), check=check)
 
 
+def _refuse_per_sample(model: nn.Module, batch: Batch) -> Tensor:
+    raise UnmeasurableError(NEEDS_SAMPLE_LOSSES)
+
+
+def _checked_scalar(loss: object) -> Tensor:
+    """The value of `batch_loss`, which should be one finite number with a graph."""
+    if not isinstance(loss, Tensor) or loss.numel() != 1:
+        found = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
+        raise LossError(
+            f"batch_loss should return one number for a batch, as a tensor. Found {found}. If these are losses of "
+            "single samples, pass the function as sample_losses=."
+        )
+    return _per_sample(loss.reshape(1)).sum()
+
+
+def _tokens_of(batch: Batch, num: int, num_losses: int) -> Tensor | None:
+    """The labels (m, t) of a batch of `num` texts with `num_losses` tokens in all, shifted by one if that fits."""
+    for labels in reversed(tensors_of(batch)):  # targets come last
+        if labels.ndim > 1 and labels.shape[0] == num and not labels.is_floating_point():
+            for tokens in (labels, labels[:, 1:]):
+                if tokens.numel() == num_losses:
+                    return tokens
+    return None
+
+
 def _losses_of_pair(loss_fn: LossFunction, model: nn.Module, batch: Batch) -> tuple[Any, Any]:
     """What `loss_fn` returns for an (inputs, targets) batch, and the copy of the targets that it was given."""
     inputs, target = clone_tensors(batch)
-    output = model(inputs)
+    try:
+        output = model(inputs)
+    except TypeError as error:
+        raise LossError(
+            f"The model should be callable with the inputs of an (inputs, targets) batch alone. Found: {error}. "
+            + _template("outputs", "model(inputs, ...)  # with the arguments it needs")
+        ) from error
     require_equal_lengths(output, target)
-    losses = loss_fn(output, target)
+    try:
+        losses = loss_fn(output, target)
+    except (TypeError, AttributeError) as error:
+        if isinstance(output, Tensor):
+            raise
+        raise LossError(
+            f"The loss should be computable from the output of the model and the targets. Found {_describe(output)}: "
+            f"{error}. " + _template(_names(output), "model(inputs)")
+        ) from error
     are_tensors = isinstance(losses, Tensor) and isinstance(output, Tensor) and isinstance(target, Tensor)
     if are_tensors and losses.numel() > max(output.numel(), target.numel()):  # (m, 1) against (m,) gives (m, m)
         raise BatchesError(
@@ -149,6 +263,40 @@ def _losses_of_pair(loss_fn: LossFunction, model: nn.Module, batch: Batch) -> tu
             f"{tuple(losses.shape)}. Reshape the targets, for instance with y.view_as(output)."
         )
     return losses, target
+
+
+def _template(outputs: str, call: str) -> str:
+    """The remedy for a model with several outputs or arguments."""
+    return (
+        "Pass loss_fn=None and\n\n"
+        "    def sample_losses(model, batch):\n"
+        "        inputs, targets = batch\n"
+        f"        {outputs} = {call}\n"
+        "        return ...  # one loss per sample: a tensor of shape (len(inputs),)\n\n"
+        "as sample_losses=sample_losses."
+    )
+
+
+def _names(output: object) -> str:
+    """Names for the parts of a model's output, to be assigned to."""
+    if isinstance(output, (tuple, list)):
+        return ", ".join(getattr(output, "_fields", [f"output_{i}" for i in range(len(output))]))
+    return "outputs"
+
+
+def _describe(output: object) -> str:
+    """What a model returned, with the shapes of its parts."""
+    if isinstance(output, Mapping):
+        parts = {repr(key): part for key, part in output.items()}
+    elif isinstance(output, (tuple, list)):
+        parts = dict(zip(_names(output).split(", "), output, strict=True))
+    else:
+        return f"a {type(output).__name__}"
+    shown = (
+        f"{name} {tuple(part.shape)}" if isinstance(part, Tensor) else f"{name} ({type(part).__name__})"
+        for name, part in parts.items()
+    )
+    return f"a {type(output).__name__} of {', '.join(shown)}"
 
 
 def _per_sample(

@@ -59,7 +59,7 @@ def collect_outputs(
 
 def _output_of(probe: Probe, batch: Batch) -> Tensor:
     """The model's output for one batch, inside a session."""
-    if probe.sample_losses is None:
+    if probe.loss.loss_fn is not None:
         require_pair(batch)
         inputs, targets = batch
         output = output_tensor(probe.model(clone_tensors(inputs)))
@@ -68,7 +68,10 @@ def _output_of(probe: Probe, batch: Batch) -> Tensor:
     results: list[object] = []
     handle = probe.model.register_forward_hook(lambda module, arguments, result: results.append(result))
     try:
-        probe.losses(batch, check=False)
+        if probe.loss.batch_loss is not None:
+            probe.training_loss(batch)
+        else:
+            probe.losses(batch, check=False)
     finally:
         handle.remove()
     if not results:

@@ -74,7 +74,7 @@ def sample_moments(probe: Probe, batches: Iterable[Batch], *, seed: int | None =
         UnmeasurableError: the model uses the statistics of the batch in evaluation mode too.
     """
     given = as_list(batches)
-    counted = [own for batch in given if (own := without_ignored(probe.loss_fn, batch)) is not None]
+    counted = [own for batch in given if (own := without_ignored(probe.loss.loss_fn, batch)) is not None]
     found: list[Moments] = []
     with probe.session(seed=seed, mode="eval") as devices:
         _refuse_batch_statistics(probe.model)
@@ -101,9 +101,9 @@ def class_moments(probe: Probe, batches: Iterable[Batch], *, seed: int | None = 
         BatchesError: no class has 2 samples.
         UnmeasurableError: the targets are not classes, or the model uses the statistics of the batch.
     """
-    given = [own for batch in as_list(batches) if (own := without_ignored(probe.loss_fn, batch)) is not None]
+    given = [own for batch in as_list(batches) if (own := without_ignored(probe.loss.loss_fn, batch)) is not None]
     labels = [_class_targets(batch) for batch in given]
-    ignored = getattr(probe.loss_fn, "ignore_index", -100)  # torch's default for padding
+    ignored = getattr(probe.loss.loss_fn, "ignore_index", -100)  # torch's default for padding
     classes = Counter(label for own in labels for label in own.tolist() if label != ignored)
     wanted = sorted(label for label, count in classes.items() if count >= 2)
     if not wanted:

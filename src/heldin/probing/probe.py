@@ -6,7 +6,7 @@ flags, `.grad`, hooks and every random stream. Parameters are never written.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -25,7 +25,7 @@ from heldin.probing.isolation import (
     refuse_lazy,
     seeded_randomness,
 )
-from heldin.probing.losses import LossFunction, SampleLosses, sample_losses_from, training_loss
+from heldin.probing.losses import BatchLoss, LossFunction, SampleLosses, TrainingLoss
 from heldin.probing.rescaling import (
     PLAIN,
     RESCALINGS,
@@ -49,6 +49,8 @@ class Probe:
         model: any module with trainable parameters.
         loss_fn: the loss used in training, as for `EarlyStopping`; None if `sample_losses` is given.
         sample_losses: f(model, batch) -> losses of shape (m,), for batches that are not (inputs, targets) pairs.
+        batch_loss: f(model, batch) -> one number, for a loss without losses of single samples.
+        num_samples: f(batch) -> m, the number of samples of a batch whose tensors do not show it.
         mode: `"train"` (as in the paper: dropout is active, BatchNorm uses the batch) or `"eval"`.
         autocast: keep an autocast region around the call; by default the probe runs in full precision.
         seed: seed of the randomness inside a measurement (dropout).
@@ -70,6 +72,8 @@ class Probe:
         loss_fn: LossFunction | None,
         *,
         sample_losses: SampleLosses | None = None,
+        batch_loss: BatchLoss | None = None,
+        num_samples: Callable[[Batch], int] | None = None,
         mode: Mode = "train",
         autocast: bool = False,
         seed: int = 0,
@@ -78,13 +82,12 @@ class Probe:
         if not isinstance(model, nn.Module):
             raise ArgumentError(f"Parameter `model` should be a torch.nn.Module. Found {type(model).__name__}.")
         self.model = model
-        self.loss_fn = loss_fn
-        self.sample_losses = sample_losses
+        self.loss = TrainingLoss.create(model, loss_fn, sample_losses, batch_loss, num_samples)
         self.mode = mode
         self.autocast = autocast
         self.seed = seed
         self.warn_once = WarnOnce()
-        self._losses = sample_losses_from(loss_fn, sample_losses)  # raises for a loss that cannot be used
+        self._losses = self.loss.per_sample()
         self.parameters()
 
     def parameters(self) -> list[nn.Parameter]:
@@ -107,14 +110,14 @@ class Probe:
         refuse_lazy(self.model)
         versions = parameter_versions(self.model)
         devices = {parameter.device for parameter in self.parameters()}
-        models = [held for held in (self.model, self.loss_fn, self.sample_losses) if isinstance(held, nn.Module)]
+        models = [held for held in (self.model, *self.loss.parts) if isinstance(held, nn.Module)]
         modules = [module for model in models for module in model.modules()]
         with (
-            seeded_randomness(self.seed if seed is None else seed, self.loss_fn, self.sample_losses, *modules),
+            seeded_randomness(self.seed if seed is None else seed, *self.loss.parts, *modules),
             eager_full_precision(device_types={device.type for device in devices}, autocast=self.autocast),
             preserve_state(*models, mode=self.mode if mode is None else mode),
         ):
-            self._losses = sample_losses_from(self.loss_fn, self.sample_losses)  # the loss as it is now
+            self._losses = self.loss.per_sample()  # the loss as it is now
             yield devices
         for name, version in parameter_versions(self.model).items():
             if version != versions.get(name):
@@ -129,11 +132,11 @@ class Probe:
         """The losses of the samples of a batch (m,), inside a session; `check=False` inside vmap."""
         if check:
             return self._losses(self.model, batch)
-        return sample_losses_from(self.loss_fn, self.sample_losses, check=False)(self.model, batch)
+        return self.loss.per_sample(check=False)(self.model, batch)
 
     def training_loss(self, batch: Batch) -> Tensor:
         """The scalar that training differentiates, inside a session: the user's loss with its reduction."""
-        return training_loss(self.loss_fn, self.sample_losses, self.model, batch)
+        return self.loss.of_batch(self.model, batch)
 
     def gradients(
         self,
@@ -147,7 +150,7 @@ class Probe:
 
         Args:
             batches: exactly the batches to use.
-            rescale: one of `"std"`, `"std_detached"`, `"minmax"`, `"none"`, `"grad_std"`, `"pooled_std"`.
+            rescale: one of `"std"`, `"std_detached"`, `"minmax"`, `"none"`, `"grad_std"`, `"pooled_std"`, `"mean"`.
             against: a second set of batches, whose rows follow those of the first.
             pool: for `"pooled_std"`: the batches whose losses give the standard deviation; `batches` if None.
         """
@@ -196,8 +199,13 @@ class Probe:
 
     def _batch_gradient(self, batch: Batch, wanted: list[Rescale], parameters: list[nn.Parameter]) -> BatchResult:
         """One forward pass, and one backward pass for each re-scaling that cannot share the plain one."""
-        losses = self.losses(batch)
-        result = BatchResult(losses.detach().cpu().double())
+        if self.loss.batch_loss is None:
+            losses = self.losses(batch)
+            num_samples: int | None = losses.numel()
+        else:
+            losses = self.training_loss(batch).reshape(1)
+            num_samples = self.loss.count_samples(batch)
+        result = BatchResult(losses.detach().cpu().double(), num_samples)
         eps = torch.finfo(losses.dtype).eps
         for name in wanted:
             problem = find_problem(result.losses, name, eps)
@@ -237,12 +245,13 @@ class Probe:
             skipped = f"{len(problems)} of {len(results) + len(others)} batches skipped with rescale={name!r}"
             self.warn_once(f"skipped with {name}", f"{skipped}: {problems[0].value}.")
         kept = [*first, *second]
+        num_samples = tuple(result.num_samples for result in kept if result.num_samples is not None)
         return Gradients(
             rows=tuple(result.rows[backward_pass(name)] for result in kept),
             scales=tuple(result.scales.get(name, 1.0) for result in kept),
             sizes=tuple(map(num_values, parameters)),
             split=len(first),
-            num_samples=tuple(result.losses.numel() for result in kept),
+            num_samples=num_samples if len(num_samples) == len(kept) else (),
         )
 
 
@@ -250,7 +259,8 @@ class Probe:
 class BatchResult:
     """The losses of a batch, and for each re-scaling a gradient and its scale, or the problem with it."""
 
-    losses: Tensor  # (m,)
+    losses: Tensor  # (m,), or (1,) for a batch loss
+    num_samples: int | None  # None if unknown
     rows: dict[str, Row] = field(default_factory=dict)  # by backward pass
     scales: dict[Rescale, float] = field(default_factory=dict)
     problems: dict[Rescale, BatchProblem] = field(default_factory=dict)

@@ -16,10 +16,11 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-Rescale = Literal["std", "std_detached", "minmax", "none", "grad_std", "pooled_std"]
+Rescale = Literal["std", "std_detached", "minmax", "none", "grad_std", "pooled_std", "mean"]
 """How the losses of a batch are re-scaled before they are differentiated; `GradientDisparity` explains each."""
 
 RESCALINGS: tuple[Rescale, ...] = get_args(Rescale)
+OF_BATCH_LOSS: tuple[Rescale, ...] = ("none", "grad_std", "mean")  # need no losses of single samples
 PLAIN = "plain"  # the backward pass of the mean loss
 
 
@@ -31,6 +32,7 @@ class BatchProblem(Enum):
     TWO_SAMPLES = 'it has 2 samples, for which "minmax" is constant'
     EQUAL_LOSSES = "all its losses are equal"
     EQUAL_POOLED_LOSSES = "all the pooled losses are equal"
+    NOT_POSITIVE = "its mean loss is not positive"
     EQUAL_GRADIENT = "its gradient has no spread"
 
     @property
@@ -62,6 +64,8 @@ def find_problem(losses: Tensor, rescale: Rescale, eps: float) -> BatchProblem |
     """Why a batch with these losses cannot be re-scaled, or None. `eps` is that of the precision of the losses."""
     if losses.numel() == 0:
         return BatchProblem.ALL_IGNORED
+    if rescale == "mean" and not losses.mean() > 0.0:
+        return BatchProblem.NOT_POSITIVE
     if rescale not in ("std", "std_detached", "minmax"):
         return None
     if losses.numel() == 1:
@@ -88,6 +92,8 @@ def divisor(rescale: Rescale, losses: Tensor, row: Sequence[Tensor | None]) -> f
     """What the plain gradient `row` of a batch with these losses is divided by; 0 if undefined."""
     if rescale == "std_detached":
         return float(losses.std())
+    if rescale == "mean":
+        return float(losses.mean())
     if rescale == "grad_std":
         return std_of_components([part for part in row if part is not None])
     return 1.0  # "none"; "pooled_std" is applied once all losses are known

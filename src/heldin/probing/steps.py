@@ -80,7 +80,7 @@ class _TrialStep(nn.Module):
     def __init__(self, probe: Probe, optimizer: Optimizer) -> None:
         super().__init__()
         self.probe = probe
-        modules = (probe.model, probe.loss_fn, probe.sample_losses)
+        modules = (probe.model, *probe.loss.parts)
         self.parts = nn.ModuleList(module for module in modules if isinstance(module, nn.Module))
         named = dict(self.named_parameters(remove_duplicate=False))
         memo: dict[int, Any] = {}  # one for all copies: a parameter has one copy, under all its names

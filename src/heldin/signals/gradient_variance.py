@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import ClassVar
 
-from heldin.errors import require_choice
+from heldin.errors import UnmeasurableError, require_choice
 from heldin.gradients import Gram
 from heldin.needs import BatchGradients
 from heldin.probing.rescaling import RESCALINGS, Rescale
@@ -110,7 +110,12 @@ class NoiseScale(Signal[Gram]):
     unbiased: bool = True
 
     def read(self, gram: Gram) -> float:
-        size = fmean(gram.num_samples[: gram.split]) if gram.num_samples else 1.0
+        if not gram.num_samples:
+            raise UnmeasurableError(
+                "The noise scale is a number of samples, so those of a batch should be counted. Found batches whose "
+                "tensors do not show how many there are. Pass num_samples=f with f(batch) -> int."
+            )
+        size = fmean(gram.num_samples[: gram.split])
         signal_sq = fmean(gram.inner(i, j) for i, j in gram.pairs())
         noise = variance(gram)
         if not self.unbiased:

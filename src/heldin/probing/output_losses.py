@@ -1,0 +1,113 @@
+"""Losses per sample of a model that returns its loss: computed again from its logits and the labels of the batch."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from heldin.errors import BatchesError, LossError
+
+OUTPUT_REMEDY = (
+    'Pass sample_losses=f with f(model, batch) -> tensor of shape (m,); inside it, call the loss with reduction="none".'
+)
+IGNORED_LABEL = -100  # the label of padding in Hugging Face's models
+
+
+def returns_loss(model: nn.Module) -> bool:
+    """Whether a model may return its loss: its `forward` takes `labels`, or any keyword."""
+    parameters = inspect.signature(model.forward).parameters.values()
+    return any(each.name == "labels" or each.kind is each.VAR_KEYWORD for each in parameters)
+
+
+class OutputLosses:
+    """Per-sample losses f(model, batch) of a model that returns its loss and its logits, as Hugging Face's do.
+
+    Each sample has the same weight: the loss of a text is the mean over its tokens with a label. The kind of loss is
+    found at the first call: the one whose mean is the loss that the model returned.
+    """
+
+    def __init__(self, label_smoothing: float = 0.0) -> None:
+        self.label_smoothing = label_smoothing
+        self.kind: _LossKind | None = None
+
+    def __call__(self, model: nn.Module, batch: object) -> Tensor:
+        """Return the losses (m,)."""
+        loss, logits, labels = _model_outputs(model, batch)
+        if self.kind is None:
+            self.kind = _identify(loss, logits, labels)
+        return masked_mean(*self.kind(logits, labels, self.label_smoothing))
+
+
+@torch.no_grad()
+def _identify(loss: object, logits: object, labels: Tensor) -> _LossKind:
+    """Return the kind of loss whose mean is the loss that the model returned."""
+    if not isinstance(loss, Tensor) or not isinstance(logits, Tensor):
+        raise LossError(f"The model should return its loss and its logits. Found no such tensors. {OUTPUT_REMEDY}")
+    means = {kind: _mean(*kind(logits, labels, 0.0)) for kind in _possible_kinds(logits, labels)}
+    kind = min(means, key=lambda kind: abs(means[kind] - float(loss)), default=None)
+    tolerance = abs(float(loss)) * torch.finfo(loss.dtype).eps ** 0.5
+    if kind is None or not abs(means[kind] - float(loss)) <= tolerance:
+        raise LossError(
+            "The model's loss should be the mean of a cross-entropy (of classes, tokens or next tokens), a squared "
+            f"error or a binary cross-entropy of its logits. Found {float(loss):.6g}, with logits of shape "
+            f"{tuple(logits.shape)} and labels of shape {tuple(labels.shape)}. {OUTPUT_REMEDY}"
+        )
+    return kind
+
+
+def _model_outputs(model: nn.Module, batch: object) -> tuple[Any, Any, Tensor]:
+    """Loss, logits and labels."""
+    if not isinstance(batch, Mapping) or batch.get("labels") is None:
+        found = f"the keys {list(batch)}" if isinstance(batch, Mapping) else f"a {type(batch).__name__}"
+        pairs = "" if isinstance(batch, Mapping) else "For (inputs, targets) batches pass loss_fn=. "
+        raise BatchesError(f"A batch should be a dictionary with `labels` in it. Found {found}. {pairs}{OUTPUT_REMEDY}")
+    outputs, labels = model(**batch), batch["labels"]
+    if isinstance(outputs, Mapping):
+        return outputs.get("loss"), outputs.get("logits"), labels
+    return (*outputs[:2], labels) if isinstance(outputs, (tuple, list)) and len(outputs) > 1 else (None, None, labels)
+
+
+_LossKind: TypeAlias = Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor]]  # -> losses, and which of them count
+
+
+def _cross_entropy(logits: Tensor, labels: Tensor, label_smoothing: float) -> tuple[Tensor, Tensor]:
+    scores = logits.to(torch.promote_types(logits.dtype, torch.float32)).flatten(0, -2)
+    losses = functional.cross_entropy(scores, labels.flatten(), reduction="none", label_smoothing=label_smoothing)
+    return losses.view(labels.shape), labels != IGNORED_LABEL
+
+
+def _next_token(logits: Tensor, labels: Tensor, label_smoothing: float) -> tuple[Tensor, Tensor]:
+    return _cross_entropy(logits[:, :-1], labels[:, 1:], label_smoothing)
+
+
+def _squared_error(logits: Tensor, labels: Tensor, _: float) -> tuple[Tensor, Tensor]:
+    return functional.mse_loss(logits.view(labels.shape), labels, reduction="none"), torch.ones_like(labels)
+
+
+def _binary_cross_entropy(logits: Tensor, labels: Tensor, _: float) -> tuple[Tensor, Tensor]:
+    losses = functional.binary_cross_entropy_with_logits(logits.view(labels.shape), labels, reduction="none")
+    return losses, torch.ones_like(labels)
+
+
+def _possible_kinds(logits: Tensor, labels: Tensor) -> tuple[_LossKind, ...]:
+    """Return the kinds of loss that these types and shapes allow."""
+    if labels.is_floating_point():
+        return (_squared_error, _binary_cross_entropy) if logits.numel() == labels.numel() else ()
+    if logits.shape[:-1] != labels.shape:
+        return ()
+    return (_next_token, _cross_entropy) if labels.ndim > 1 else (_cross_entropy,)
+
+
+def _mean(losses: Tensor, counted: Tensor) -> float:
+    return float(losses.sum() / counted.sum())
+
+
+def masked_mean(losses: Tensor, counted: Tensor) -> Tensor:
+    """Losses (m, ...), 0 where not `counted` -> their mean per sample (m,); 0 if no element counts."""
+    num: Tensor = counted.reshape(len(losses), -1).sum(1)
+    return losses.reshape(len(losses), -1).sum(1) / num.clamp(min=1)
