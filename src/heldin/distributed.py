@@ -25,11 +25,6 @@ def is_distributed() -> bool:
     return distributed.is_available() and distributed.is_initialized()
 
 
-def num_ranks() -> int:
-    """The number of processes that train together."""
-    return distributed.get_world_size() if is_distributed() else 1
-
-
 def rank() -> int:
     """The rank of this process."""
     return distributed.get_rank() if is_distributed() else 0
@@ -57,7 +52,7 @@ def gather(function: Callable[[], Result]) -> list[Result]:
         result = function()
     except Exception as found:
         error = found
-    outcomes: list[Any] = [None] * num_ranks()
+    outcomes: list[Any] = [None] * distributed.get_world_size()
     distributed.all_gather_object(outcomes, (result, None if error is None else f"{type(error).__name__}: {error}"))
     if error is not None:
         raise error

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 from torch.optim import Optimizer
 
-from heldin.distributed import is_distributed, mean_reading
+from heldin.distributed import mean_reading
 from heldin.errors import (
     ArgumentError,
     BatchesError,
@@ -184,7 +184,9 @@ class SignalReader:
         The batches follow from the seed and the epoch. See `read_batches` for `first`.
         """
         read = partial(self._draw_and_read, loader, epoch, against=against, first=first)
-        return mean_reading(read) if self.together and is_distributed() else read()
+        if self.together and distributed.is_available() and distributed.is_initialized():
+            return mean_reading(read)
+        return read()
 
     def read_batches(
         self,

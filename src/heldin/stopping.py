@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from heldin.distributed import gather, num_ranks
+from heldin.distributed import gather, is_distributed
 from heldin.errors import ArgumentError, MissingExtraError, near_match, require_choice, require_integer
 from heldin.measuring import NUM_BATCHES, NUM_POOLED, Probes, SignalChoice, SignalReader
 from heldin.probing.batches import Batch
@@ -183,7 +183,7 @@ class EarlyStopping:
         if epoch >= self.warmup and (epoch + 1) % self.every == 0:
             with self._all_or_nothing():
                 reading = self.reader.read(loader, epoch, against=against, first=not self._readings)
-                if self.keep is not None and self.reader.together and num_ranks() > 1:
+                if self.keep is not None and self.reader.together and is_distributed():
                     gather(lambda: self._record(reading))  # a rank that cannot write its weights stops all of them
                 else:
                     self._record(reading)

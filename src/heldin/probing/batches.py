@@ -68,10 +68,8 @@ def in_order(source: Iterable[Batch], *, seed: int, num_samples: int | None = No
     """Yield batches with the same samples in the same order every time: all of `source`, or the first ones.
 
     From a `DataLoader` over a dataset with a length, samples are read in the order of their indices, as far as its
-    sampler can yield them; augmentation draws from `seed`. From any other source one pass is read as it comes.
-
-    Raises:
-        BatchesError: all samples are requested from a stream without a length.
+    sampler can yield them; augmentation draws from `seed`. From any other source one pass is read as it comes; all
+    samples can be requested only if it has a length.
     """
     with seeded_randomness(seed, source), torch.inference_mode(False):
         generator = torch.Generator().manual_seed(seed)
@@ -408,9 +406,6 @@ def split_samples(batch: Batch, num_samples: int) -> tuple[list[Tensor], Rebuild
     """Return the tensors with one row per sample, and a function that builds the same structure from others.
 
     A tensor whose first dimension is `num_samples` has one row per sample; all else belongs to every sample.
-
-    Raises:
-        BatchesError: no tensor in the batch has `num_samples` rows.
     """
 
     def has_rows(tensor: Tensor) -> bool:

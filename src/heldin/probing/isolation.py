@@ -176,7 +176,7 @@ def preserve_state(*models: nn.Module, mode: str) -> Iterator[None]:
         for tensor in _written_by_forward(modules):
             # With its version counter: a backward pass that is still to come has saved this tensor.
             undo.enter_context(_unsafe_preserve_version_counter(tensor))
-            undo.callback(_write, tensor, tensor.detach().clone())
+            undo.callback(tensor.detach().copy_, tensor.detach().clone())
         registries = torch_module._global_backward_hooks, torch_module._global_backward_pre_hooks
         undo.enter_context(without_hooks(*registries))
         for module in modules:
@@ -186,7 +186,10 @@ def preserve_state(*models: nn.Module, mode: str) -> Iterator[None]:
             undo.callback(vars(module).clear)
         _use_copies(modules)
         for model in models:
-            _set_mode(model, mode)
+            if mode == "eval":
+                model.eval()
+            elif not model.training:  # else layers that the user set to eval stay so
+                model.train()
         yield
 
 
@@ -230,14 +233,6 @@ def parameter_versions(model: nn.Module) -> dict[str, int]:
     return {name: 0 if p.is_inference() else p._version for name, p in model.named_parameters()}
 
 
-def _set_mode(model: nn.Module, mode: str) -> None:
-    """Set train or evaluation mode. A model in training mode stays as it is, with the layers its user set to eval."""
-    if mode == "eval":
-        model.eval()
-    elif not model.training:
-        model.train()
-
-
 def _use_copies(modules: list[nn.Module]) -> None:
     """Let modules run on copies of their buffers, and of the tensors and containers among their attributes."""
     copies: dict[int, Any] = {}  # an object held twice is copied once
@@ -271,8 +266,3 @@ def _restore_parameter(parameter: nn.Parameter, hooks: Any, requires_grad: bool)
     parameter._backward_hooks = hooks
     if parameter.requires_grad != requires_grad:
         parameter.requires_grad_(requires_grad)
-
-
-@torch.no_grad()
-def _write(tensor: Tensor, saved: Tensor) -> None:
-    tensor.copy_(saved)

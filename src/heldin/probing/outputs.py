@@ -38,14 +38,10 @@ def collect_outputs(
 ) -> Tensor:
     """`outputs`, inside a session that is in evaluation mode."""
     parts: list[Tensor] = []
-    missing = num_samples
     for batch in batches:
-        part = _output_of(probe, to_device(batch, devices)).detach().cpu()
-        parts.append(part if missing is None else part[:missing])
-        if missing is not None:
-            missing -= len(parts[-1])
-            if missing == 0:
-                break
+        parts.append(_output_of(probe, to_device(batch, devices)).detach().cpu())
+        if num_samples is not None and sum(map(len, parts)) >= num_samples:
+            break
     if not parts:
         raise BatchesError("Outputs need at least 1 batch. Found none: the batches are empty. Check the dataset.")
     shapes = dict.fromkeys(tuple(part.shape[1:]) for part in parts)
@@ -54,7 +50,7 @@ def collect_outputs(
             f"The outputs of all samples should have the same shape. Found {' and '.join(map(str, shapes))}. "
             "Give batches whose inputs have one size: pad or crop them."
         )
-    return torch.cat(parts)
+    return torch.cat(parts)[:num_samples]
 
 
 def _output_of(probe: Probe, batch: Batch) -> Tensor:

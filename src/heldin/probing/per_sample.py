@@ -18,14 +18,14 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad, vmap
+from torch.func import grad, vmap
 
 from heldin.errors import BatchesError, LossError, UnmeasurableError
 from heldin.gradients import Row
 from heldin.probing.batches import Batch, Rebuild, as_list, require_pair, select_samples, split_samples, to_device
 from heldin.probing.linear_layers import Factors, linear_factors, record_linear_calls
 from heldin.probing.losses import without_ignored
-from heldin.probing.probe import Probe, as_real, derivatives, gradient, keep_freed_memory, num_values
+from heldin.probing.probe import Probe, WithParameters, as_real, derivatives, gradient, keep_freed_memory, num_values
 
 CHUNK_BYTES = 64 * 2**20  # of the gradients of a chunk of samples
 CHUNK_SAMPLES = 4  # at least, however large the model
@@ -68,10 +68,6 @@ def sample_moments(probe: Probe, batches: Iterable[Batch], *, seed: int | None =
     """Return the moments of the per-sample gradients of each batch, at the model's present weights.
 
     `seed` replaces that of the probe. A batch of fewer than 2 samples is skipped, with a warning.
-
-    Raises:
-        BatchesError: no batch has 2 samples.
-        UnmeasurableError: the model uses the statistics of the batch in evaluation mode too.
     """
     given = as_list(batches)
     counted = [own for batch in given if (own := without_ignored(probe.loss.loss_fn, batch)) is not None]
@@ -96,10 +92,6 @@ def class_moments(probe: Probe, batches: Iterable[Batch], *, seed: int | None = 
     """Return the moments of the gradients of each class with at least 2 samples, over all batches.
 
     `seed` replaces that of the probe. Classes are processed one at a time, so memory is that of a few gradients.
-
-    Raises:
-        BatchesError: no class has 2 samples.
-        UnmeasurableError: the targets are not classes, or the model uses the statistics of the batch.
     """
     given = [own for batch in as_list(batches) if (own := without_ignored(probe.loss.loss_fn, batch)) is not None]
     labels = [_class_targets(batch) for batch in given]
@@ -243,30 +235,17 @@ def _other_gradients(probe: Probe, split: _Split) -> Iterator[list[Tensor]]:
         yield _one_by_one(probe, chunk, rebuild, split.rest) if found is None else found
 
 
-class _SampleLoss(nn.Module):
-    """The loss of a batch of one sample, as a module that holds the model, for `functional_call`."""
-
-    def __init__(self, probe: Probe) -> None:
-        super().__init__()
-        self.model = probe.model
-        self.probe = probe
-
-    def forward(self, batch: Batch) -> Tensor:
-        return _single(self.probe.losses(batch, check=False))
-
-
 def _vectorized(
     probe: Probe, rebuild: Rebuild, parameters: Sequence[nn.Parameter]
 ) -> Callable[[list[Tensor]], list[Tensor]]:
     """The function from c samples to their gradients, by vmap."""
-    module = _SampleLoss(probe)
+    module = WithParameters(probe.model)
     names = {parameter: name for name, parameter in module.named_parameters()}
     values = {names[parameter]: parameter.detach() for parameter in parameters}
 
     def loss(values: dict[str, Tensor], sample: list[Tensor]) -> Tensor:
         batch = rebuild([tensor.unsqueeze(0) for tensor in sample])
-        found: Tensor = functional_call(module, values, (batch,))
-        return found
+        return module.run(lambda: _single_loss(probe, batch), values)
 
     each = vmap(grad(loss), in_dims=(None, 0), randomness="different")
 
@@ -288,7 +267,7 @@ def _one_by_one(
     num = chunk[0].shape[0]
     found = [as_real(torch.zeros((num, *p.shape), dtype=p.dtype, device=p.device)) for p in parameters]
     for number in range(num):
-        loss = _single(probe.losses(rebuild([tensor[number : number + 1] for tensor in chunk]), check=False))
+        loss = _single_loss(probe, rebuild([tensor[number : number + 1] for tensor in chunk]))
         if not loss.requires_grad:  # this sample's loss does not depend on the model
             continue
         for rows, part in zip(found, derivatives(loss, parameters), strict=True):
@@ -297,7 +276,8 @@ def _one_by_one(
     return found
 
 
-def _single(losses: Tensor) -> Tensor:
+def _single_loss(probe: Probe, batch: Batch) -> Tensor:
+    losses = probe.losses(batch, check=False)
     if losses.numel() != 1:
         raise LossError(
             f"A batch of one sample should have one loss. Found {losses.numel()}. Check that the first dimension of "

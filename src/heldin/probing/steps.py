@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,9 +23,7 @@ from heldin.errors import ArgumentError, BatchesError, LossError, UnmeasurableEr
 from heldin.probing.batches import Batch, as_list, require_pair, to_device
 from heldin.probing.isolation import derive_seed, without_hooks
 from heldin.probing.outputs import collect_outputs, outputs
-from heldin.probing.probe import Probe, derivatives
-
-Result = TypeVar("Result")
+from heldin.probing.probe import Probe, WithParameters, derivatives
 
 NEEDS_CLASSES = "Use another signal if the targets are not integer classes."
 
@@ -53,7 +51,7 @@ def stepped_outputs(
             trial = _TrialStep(probe, checked)
             trial.step(to_device(batch, devices))
             trial.parts.eval()
-            rows.append(trial.run(partial(collect_outputs, probe, given, devices, num_inputs)))
+            rows.append(trial.run(partial(collect_outputs, probe, given, devices, num_inputs), trial.own))
     return torch.stack(rows)  # (s, n, ...)
 
 
@@ -70,18 +68,17 @@ def random_label_step(
     with probe.session(seed=derive_seed(base, "random label step")) as devices:
         trial, on_device = _TrialStep(probe, checked), to_device(relabelled, devices)
         before = trial.step(on_device)
-        after = trial.run(lambda: probe.training_loss(on_device).detach())
+        after = trial.run(lambda: probe.training_loss(on_device).detach(), trial.own)
     return before, float(after)
 
 
-class _TrialStep(nn.Module):
+class _TrialStep(WithParameters):
     """The model and its loss on copies of their parameters, and a copy of the optimizer that moves these copies."""
 
     def __init__(self, probe: Probe, optimizer: Optimizer) -> None:
-        super().__init__()
+        held = (probe.model, *probe.loss.parts)
+        super().__init__(*(module for module in held if isinstance(module, nn.Module)))
         self.probe = probe
-        modules = (probe.model, *probe.loss.parts)
-        self.parts = nn.ModuleList(module for module in modules if isinstance(module, nn.Module))
         named = dict(self.named_parameters(remove_duplicate=False))
         memo: dict[int, Any] = {}  # one for all copies: a parameter has one copy, under all its names
         self.own: dict[str, Tensor] = {name: copy.deepcopy(parameter, memo) for name, parameter in named.items()}
@@ -89,20 +86,12 @@ class _TrialStep(nn.Module):
         stepped = {id(parameter) for group in self.optimizer.param_groups for parameter in group["params"]}
         self.moving = [p for p in dict.fromkeys(self.own.values()) if id(p) in stepped and p.requires_grad]
 
-    def forward(self, function: Callable[[], Result]) -> Result:
-        return function()
-
-    def run(self, function: Callable[[], Result]) -> Result:
-        """Call `function` while the model has the copied parameters."""
-        result: Result = torch.func.functional_call(self, self.own, (function,))
-        return result
-
     def step(self, batch: Batch) -> float:
         """Take one step of the optimizer on the batch; return its mean loss before the step."""
         values: list[float] = []
 
         def closure() -> Any:  # a tensor, as in a training loop
-            loss = self.run(partial(self._differentiate, batch))
+            loss = self.run(partial(self._differentiate, batch), self.own)
             values.append(float(loss))
             return loss
 
