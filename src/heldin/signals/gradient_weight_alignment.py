@@ -33,7 +33,7 @@ class GradientWeightAlignment(Signal[Tensor]):
     Shapes:
         gamma (n,) -> one number.
     Cost:
-        s forward passes, no backward pass, in training mode by default; memory n numbers.
+        s forward passes, no backward pass, in training mode unless `mode="eval"`; memory n numbers.
     Misleads when:
         the excess kurtosis is near -beta (the value diverges); the loss is not cross entropy; a pre-trained network is
         fine-tuned (it falls first: wait for the minimum); weight decay dominates the change of the weights.

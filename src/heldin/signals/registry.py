@@ -17,7 +17,8 @@ SignalType = TypeVar("SignalType", bound=type[Signal[Any]])
 
 
 def register(signal: SignalType) -> SignalType:
-    """Add a signal to the registry, under its name."""
+    """Add a signal to the registry, under its name. It may replace your own signal of that name, but no built-in."""
+    _require_free_name(signal)
     REGISTRY[signal.name] = signal
     return signal
 
@@ -25,6 +26,7 @@ def register(signal: SignalType) -> SignalType:
 def as_signal(signal: object) -> Signal[Any]:
     """Return the signal itself, or the one with that label: a name, with options in brackets."""
     if isinstance(signal, Signal):
+        _require_free_name(type(signal))
         return signal
     if isinstance(signal, type) and issubclass(signal, Signal):
         raise ArgumentError(
@@ -42,12 +44,23 @@ def as_signal(signal: object) -> Signal[Any]:
     return from_label(signal)  # type: ignore[arg-type]
 
 
+def _require_free_name(kind: type[Signal[Any]]) -> None:
+    known = REGISTRY.get(kind.name, kind)
+    if known.__module__.startswith("heldin.") and known.__module__ != kind.__module__:
+        raise ArgumentError(
+            f"A signal of your own should have a new name. Found {kind.__name__} with the name {kind.name!r}, which is "
+            f"that of heldin.{known.__name__}. Choose another name."
+        )
+
+
 def from_label(label: str) -> Signal[Any]:
     """Return the signal with this label: `"cosine"`, or `"gradient_disparity[rescale=none,normalize=True]"`."""
     name, bracket, options = label.partition("[") if isinstance(label, str) else (label, "", "")
     if name not in REGISTRY:
+        other_names = {kind.__module__.rpartition(".")[2]: known for known, kind in REGISTRY.items()}
+        other_names |= {kind.__name__: known for known, kind in REGISTRY.items()}
         raise ArgumentError(
-            f"There is no signal {label!r}.{near_match(name, REGISTRY)} The signals are "
+            f"There is no signal {label!r}.{near_match(other_names.get(name, name), REGISTRY)} The signals are "
             f"{', '.join(map(repr, REGISTRY))}. Pass a signal of your own as an object, not by its name."
         )
     kind = REGISTRY[name]
