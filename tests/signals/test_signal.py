@@ -52,6 +52,7 @@ def test_labels_may_be_written_loosely():
         ("gradient_weight_alignment", "Did you mean 'gwa'?"),
         ("GradientDisparity", "Did you mean 'gradient_disparity'?"),
         ("GradientSNR", "Did you mean 'gsnr'?"),
+        ("signal_to_noise", "Did you mean .*'evidence_based' or .*'gsnr'"),
         ("gradient_disparity[rescal=none]", "'rescale'"),
         ("cosine[s=1]", "the options none"),
         ("noise_scale[unbiased=no]", "True or False"),

@@ -57,11 +57,9 @@ def from_label(label: str) -> Signal[Any]:
     """Return the signal with this label: `"cosine"`, or `"gradient_disparity[rescale=none,normalize=True]"`."""
     name, bracket, options = label.partition("[") if isinstance(label, str) else (label, "", "")
     if name not in REGISTRY:
-        other_names = {kind.__module__.rpartition(".")[2]: known for known, kind in REGISTRY.items()}
-        other_names |= {kind.__name__: known for known, kind in REGISTRY.items()}
         raise ArgumentError(
-            f"There is no signal {label!r}.{near_match(other_names.get(name, name), REGISTRY)} The signals are "
-            f"{', '.join(map(repr, REGISTRY))}. Pass a signal of your own as an object, not by its name."
+            f"There is no signal {label!r}.{_suggestion(name)} The signals are {', '.join(map(repr, REGISTRY))}. "
+            "Pass a signal of your own as an object, not by its name."
         )
     kind = REGISTRY[name]
     if not bracket:
@@ -76,6 +74,12 @@ def from_label(label: str) -> Signal[Any]:
                 + near_match(option, known)
             )
     return kind(**{option: _value(label, option, text, known[option]) for option, text in given.items()})
+
+
+def _suggestion(found: str) -> str:
+    """Suggest the signals whose class or module has this name, or else the one with the closest name."""
+    matches = [name for name, kind in REGISTRY.items() if found in (kind.__name__, kind.__module__.rpartition(".")[2])]
+    return f" Did you mean {' or '.join(map(repr, matches))}?" if matches else near_match(found, REGISTRY)
 
 
 def _value(label: str, option: str, text: str, default: object) -> object:
