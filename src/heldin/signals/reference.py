@@ -54,6 +54,8 @@ def scaled_loss(losses: Tensor, rescale: str) -> Tensor:
         losses = losses / losses.std()
     elif rescale == "std_detached":
         losses = losses / losses.std().detach()
+    elif rescale == "mean":
+        losses = losses / losses.mean().detach()
     elif rescale == "minmax":
         losses = (losses - losses.min()) / (losses.max() - losses.min())
     return losses.mean()
