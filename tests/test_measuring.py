@@ -136,7 +136,7 @@ class TestMeasure:
             heldin.measure(net(), LOSS, data, signals=signals)
 
     def test_a_loss_is_required(self):
-        with pytest.raises(ArgumentError, match="neither"):
+        with pytest.raises(ArgumentError, match="Found none"):
             heldin.measure(net(), None, batches())
 
     def test_half_precision_models_are_measured(self):
@@ -393,3 +393,52 @@ class TestResumingWithOtherBatches:
         first = reader(model)
         first.read(loader(), 0)
         reader(model, seed=1).load_state_dict(first.state_dict())
+
+
+def contrastive(model, batch):
+    """A loss of a whole batch: each sample should resemble its own second view most."""
+    first, second = model(batch[0]), model(batch[1])
+    return nn.functional.cross_entropy(first @ second.T, torch.arange(len(first)))
+
+
+def views():
+    return [(torch.randn(8, 4), torch.randn(8, 4)) for _ in range(4)]
+
+
+@pytest.mark.parametrize("rescale", ["none", "grad_std", "mean"])
+def test_disparity_is_measured_from_a_loss_of_whole_batches(rescale):
+    model, batches = nn.Linear(4, 3), views()
+    found = heldin.measure(
+        model, None, batches, batch_loss=contrastive, signals=heldin.GradientDisparity(rescale=rescale)
+    )
+    rows = []
+    for batch in batches:
+        loss = contrastive(model, batch)
+        row = torch.cat([part.flatten() for part in torch.autograd.grad(loss, list(model.parameters()))]).double()
+        rows.append(row / {"none": 1.0, "grad_std": row.std(), "mean": loss.detach().double()}[rescale])
+    distances = [(rows[i] - rows[j]).norm() for i in range(4) for j in range(i)]
+    assert found["gradient_disparity"] == pytest.approx(float(torch.stack(distances).mean()), rel=1e-5)
+
+
+def test_signals_that_need_losses_of_single_samples_are_refused_by_name_with_a_batch_loss():
+    with pytest.raises(UnmeasurableError, match="signal 'gradient_disparity' cannot be measured.*Found batch_loss"):
+        heldin.measure(nn.Linear(4, 3), None, views(), batch_loss=contrastive)
+    with pytest.warns(HeldinWarning, match="Left out.*gsnr"):
+        found = heldin.measure(nn.Linear(4, 3), None, views(), batch_loss=contrastive, signals="all")
+    assert {"gradient_variance", "cosine", "sign", "inner_product", "noise_scale"} - {*found} == {"gradient_variance"}
+
+
+def test_a_model_that_returns_its_loss_needs_no_other():
+    class Classifier(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 3)
+
+        def forward(self, x, labels=None):
+            logits = self.layer(x)
+            return {"loss": nn.functional.cross_entropy(logits, labels), "logits": logits}
+
+    model = Classifier()
+    pairs = [(torch.randn(8, 4), torch.randint(3, (8,))) for _ in range(3)]
+    expected = heldin.measure(model.layer, nn.CrossEntropyLoss(), pairs)
+    assert heldin.measure(model, None, [{"x": x, "labels": y} for x, y in pairs]) == expected

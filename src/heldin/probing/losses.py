@@ -37,8 +37,8 @@ PER_SAMPLE_REMEDY = (
 LOSS_REMEDY = "Pass loss_fn=nn.CrossEntropyLoss() for (x, y) batches, or loss_fn=None with sample_losses=f for others."
 NEEDS_SAMPLE_LOSSES = (
     "It needs the losses of single samples. Found batch_loss, one number for a whole batch. Choose a signal that does "
-    'not: GradientDisparity(rescale="mean"), "gradient_variance", "cosine", "sign", "inner_product"; or pass '
-    "sample_losses=f with f(model, batch) -> tensor of shape (m,)."
+    'not: GradientDisparity(rescale="mean"), GradientVariance(rescale="mean"), "cosine", "sign", "inner_product"; or '
+    "pass sample_losses=f with f(model, batch) -> tensor of shape (m,)."
 )
 
 
