@@ -7,8 +7,9 @@ of them measures); `finish` when training ends, for whatever reason.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, TypeAlias
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -16,20 +17,29 @@ from torch.nn.functional import mse_loss
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.optim import Optimizer
 
-from heldin.distributed import rank
-from heldin.errors import ArgumentError, HeldinError, MissingExtraError, require_integer
+from heldin.distributed import gather, is_distributed, rank
+from heldin.errors import ArgumentError, HeldinError, MissingExtraError, NoSpreadError, require_integer, warn
+from heldin.integrations._loss_capture import CapturedLosses, LossForm
 from heldin.measuring import NUM_BATCHES, Probes, SignalChoice
 from heldin.probing import Probe, draw
-from heldin.probing.batches import to_device
-from heldin.probing.losses import LossFunction, SampleLosses
+from heldin.probing.batches import Batch, to_device
+from heldin.probing.losses import BatchLoss, LossFunction, SampleLosses
 from heldin.probing.output_losses import OutputLosses
 from heldin.rules import Rule
+from heldin.signals import GradientDisparity, signals_by_label
 from heldin.snapshots import Keep
 from heldin.stopping import EarlyStopping
 from heldin.types import Decision, StopReason
 
-Losses: TypeAlias = "tuple[LossFunction | None, SampleLosses | None]"  # one of them
 SHARDED_CLASSES = {"FullyShardedDataParallel", "FSDPModule", "DTensor", "FlatParameter"}
+
+
+class Losses(NamedTuple):
+    """The loss of training, in one of three forms."""
+
+    loss_fn: LossFunction | None = None
+    sample_losses: SampleLosses | None = None
+    batch_loss: BatchLoss | None = None
 
 
 class Adapter:
@@ -50,6 +60,8 @@ class Adapter:
         keep: Keep | None = None,
         loss_fn: LossFunction | None = None,
         sample_losses: SampleLosses | None = None,
+        batch_loss: BatchLoss | None = None,
+        num_samples: Callable[[Batch], int] | None = None,
         seed: int = 0,
     ) -> None:
         """Check the arguments, which are the same for every framework. `heldin.EarlyStopping` has the details.
@@ -66,6 +78,10 @@ class Adapter:
                 `"before_rise"`, those before the first rise that counts; None, the last ones.
             loss_fn: the loss for (inputs, targets) batches. By default the loss of the framework, if it knows one.
             sample_losses: f(model, batch) -> losses of shape (m,), for any other batches or losses.
+            batch_loss: f(model, batch) -> one number, for a loss that exists only for a whole batch (contrastive,
+                dice). Use it with `signal=GradientDisparity(rescale="mean")` or another signal that needs no losses
+                of single samples.
+            num_samples: f(batch) -> m, the number of samples of a batch whose tensors do not show it (graphs).
             seed: the seed of the batches drawn and of the randomness inside a measurement.
         """
         self.signal = signal
@@ -78,6 +94,8 @@ class Adapter:
         self.keep = keep
         self.loss_fn = loss_fn
         self.sample_losses = sample_losses
+        self.batch_loss = batch_loss
+        self.num_samples = num_samples
         self.seed = seed
         self._stopper: EarlyStopping | None = None
         self._pending_state: dict[str, Any] | None = None  # loaded before there was a model
@@ -101,8 +119,12 @@ class Adapter:
         return Decision(stop=False) if self._stopper is None else self._stopper.decision
 
     @property
+    def _given_losses(self) -> Losses:
+        return Losses(self.loss_fn, self.sample_losses, self.batch_loss)
+
+    @property
     def _loss_given(self) -> bool:
-        return self.loss_fn is not None or self.sample_losses is not None
+        return any(loss is not None for loss in self._given_losses)
 
     @property
     def reason(self) -> StopReason | None:
@@ -131,6 +153,8 @@ class Adapter:
         model: nn.Module,
         *,
         sample_losses: SampleLosses | None = None,
+        captured: CapturedLosses | None = None,
+        loader: Iterable[Batch] | None = None,
         optimizer: Optimizer | None = None,
         steps: int = 0,
         together: bool = True,
@@ -142,20 +166,36 @@ class Adapter:
         Args:
             model: the model that is trained, with or without its DDP wrapper.
             sample_losses: the per-sample losses of the framework, used if the user gave no loss.
+            captured: the loss of the framework's own step, used if the user gave no loss and there is no
+                `sample_losses`. What it consists of is found out on two batches of `loader`.
+            loader: the training data.
             optimizer: the optimizer of the training, for signals that take a hypothetical step.
             steps: the number of optimizer steps taken before.
             together: whether all ranks of torch.distributed train this model and have to agree.
             resume: continue from the stopper of the previous training, unless a state was loaded.
             report: prints the sentence, on one rank; None prints nothing.
         """
-        losses = (self.loss_fn, self.sample_losses if self._loss_given else sample_losses)
+        model = _unwrap_model(model)
+        losses, signal = self._given_losses, self.signal
+        if not self._loss_given:
+            losses = Losses(sample_losses=sample_losses)
+            if sample_losses is None and captured is not None and loader is not None:
+                losses, signal = self._resolve_captured(model, captured, loader, together=together)
         if resume and self._pending_state is None and self._stopper is not None:
             self._pending_state = self._stopper.state_dict()
-        stopper = self._create_stopper(_unwrap_model(model), losses, optimizer, together=together)
+        stopper = self._create_stopper(model, losses, optimizer, signal=signal, together=together)
         if self._pending_state is not None:
             stopper.load_state_dict(self._pending_state)
         self._stopper, self._pending_state = stopper, None
         self._steps, self._reported, self._report = steps, False, report
+
+    def check(self, loader: Iterable[Batch]) -> None:
+        """Find out before the first training step what cannot be measured. Call it after `bind`, on every rank."""
+        if self.stopper.history or self.decision.stop:
+            return  # training is resumed
+        # Before training all losses may be equal, for instance if the last layer starts with zeros.
+        with self._measuring(), suppress(NoSpreadError):
+            self.stopper.check(self._source(loader))
 
     def after_epoch(self, loader: Iterable[object]) -> dict[str, float]:
         """Measure at the end of an epoch, unless steps are counted. Return the values to log, if any."""
@@ -174,8 +214,9 @@ class Adapter:
     def measure_and_decide(self, loader: Iterable[object]) -> dict[str, float]:
         """Call `EarlyStopping.step` once. Return the values to log if it measured: `{"heldin/<signal>": value}`."""
         num_readings = len(self.stopper.history)
-        if self.stopper.step(loader):
-            self._report_once()
+        with self._measuring():
+            if self.stopper.step(self._source(loader)):
+                self._report_once()
         if len(self.stopper.history) == num_readings:
             return {}
         values = self.stopper.history[-1].values
@@ -198,18 +239,76 @@ class Adapter:
             self._step_counter.remove()
         self._step_counter = None if optimizer is None else StepCounter(optimizer)
 
+    def _source(self, loader: Iterable[Batch]) -> Iterable[Batch]:
+        """Return what batches are drawn from; overridden where the framework wraps loaders."""
+        return loader
+
+    def _measuring(self) -> AbstractContextManager[None]:
+        """The context of a measurement; overridden where the framework changes the model."""
+        return nullcontext()
+
+    def _resolve_captured(
+        self, model: nn.Module, captured: CapturedLosses, loader: Iterable[Batch], *, together: bool
+    ) -> tuple[Losses, SignalChoice]:
+        """Return the form in which the loss of the framework's step can be measured, and the signals for it."""
+        signals = signals_by_label(self.signal)
+        single_samples = any(signal.needs.per_sample for signal in signals.values())
+
+        def identify() -> LossForm:
+            batches = draw(self._source(loader), 2, seed=self.seed)
+            probe = Probe(model, None, batch_loss=captured.batch_loss)
+            with self._measuring_model(model), probe.session() as devices:
+                batches = [to_device(batch, devices) for batch in batches]
+                form = captured.identify(model, probe.parameters(), batches)
+            if single_samples and form is not LossForm.BATCH:
+                with self._measuring_model(model), probe.session(mode="eval"):
+                    captured.fix_coefficients(model, batches[0])
+            return form
+
+        forms = gather(identify) if together and is_distributed() else [identify()]
+        if LossForm.BATCH not in forms:
+            if LossForm.SAMPLES_AND_PENALTY in forms:
+                captured.form = LossForm.SAMPLES_AND_PENALTY
+                _notify(
+                    f"A part of the training loss is the same for every batch ({captured.penalty:.6g} now): a penalty "
+                    "of the weights. It is left out. Signals are measured on the loss of the data, as in the paper."
+                )
+            return Losses(sample_losses=captured), self.signal
+        rescaled = {
+            label: replace(signal, rescale="mean")
+            for label, signal in signals.items()
+            if type(signal) is GradientDisparity and signal.rescale == "std"
+        }
+        changed = 'Gradient disparity is re-scaled by the mean loss: rescale="mean" instead of "std". '
+        _notify(
+            "The training loss is not a sum of losses of single samples, as for contrastive and dice losses, so it is "
+            f"measured as one number per batch. {changed if rescaled else ''}If it has losses of single samples, pass "
+            "sample_losses=f with f(model, batch) -> tensor of shape (m,)."
+        )
+        return Losses(batch_loss=captured.batch_loss), {**signals, **rescaled}
+
+    def _measuring_model(self, model: nn.Module) -> AbstractContextManager[None]:
+        """The context of a measurement before there is a stopper."""
+        return nullcontext()
+
     def _resolve_losses(self, model: nn.Module, losses: Losses) -> Losses:
         """Return the losses in the form `EarlyStopping` takes; overridden where models are called in another way."""
         return losses
 
     def _create_stopper(
-        self, model: nn.Module, losses: Losses, optimizer: Optimizer | None = None, *, together: bool = True
+        self,
+        model: nn.Module,
+        losses: Losses,
+        optimizer: Optimizer | None = None,
+        *,
+        signal: SignalChoice | None = None,
+        together: bool = True,
     ) -> EarlyStopping:
-        loss_fn, sample_losses = self._resolve_losses(model, losses)
+        losses = self._resolve_losses(model, losses)
         stopper = EarlyStopping(
             model,
-            loss_fn,
-            signal=self.signal,
+            losses.loss_fn,
+            signal=self.signal if signal is None else signal,
             rule=self.rule,
             patience=self.patience,
             batches=self.batches,
@@ -218,7 +317,9 @@ class Adapter:
             warmup=self.warmup,
             keep=self.keep,
             seed=self.seed,
-            sample_losses=sample_losses,
+            sample_losses=losses.sample_losses,
+            batch_loss=losses.batch_loss,
+            num_samples=self.num_samples,
             optimizer=optimizer,
             together=together,
             unit="epoch" if self.every is None else "step",
@@ -229,36 +330,27 @@ class Adapter:
     def _create_placeholder(self) -> EarlyStopping:
         """Return a stopper for a model with one parameter: it checks the arguments, and can load a state."""
         model = nn.ParameterList([torch.zeros(1)])
-        loss_fn = self.loss_fn if self._loss_given else mse_loss
-        return self._create_stopper(model, (loss_fn, self.sample_losses), torch.optim.SGD(model.parameters()))
+        losses = self._given_losses if self._loss_given else Losses(mse_loss)
+        return self._create_stopper(model, losses, torch.optim.SGD(model.parameters()))
 
 
 class OutputAdapter(Adapter):
     """An adapter for models that may return their own loss, and that Accelerate may have prepared."""
 
-    _unidentified: OutputLosses | None = None
-
-    def bind_model(self, model: nn.Module, *, label_smoothing: float = 0.0, **options: Any) -> None:
+    def bind_model(self, model: nn.Module, **options: Any) -> None:
         """Call `bind` with the loss that the model returns, which is used if the user gave none."""
-        losses = OutputLosses(label_smoothing)
-        self.bind(model, sample_losses=losses, **options)
-        self._unidentified = None if self._loss_given else losses
+        self.bind(model, sample_losses=OutputLosses(), **options)
 
-    def identify_loss(self, loader: Iterable[object]) -> None:
-        """Find out once, on one batch, which loss the model returns. Does nothing if the user gave a loss."""
-        if self._unidentified is None:
-            return
-        model = self.stopper.model
-        (batch,) = draw(getattr(loader, "base_dataloader", loader), 1, seed=self.seed)
-        with full_precision(model), Probe(model, None, sample_losses=self._unidentified).session() as devices:
-            self._unidentified(model, to_device(batch, devices))
-        self._unidentified = None
+    def _source(self, loader: Iterable[Batch]) -> Iterable[Batch]:
+        """The loader inside Accelerate's, which counts the batches it yields."""
+        source: Iterable[Batch] = getattr(loader, "base_dataloader", loader)
+        return source
 
-    def measure_and_decide(self, loader: Iterable[object]) -> dict[str, float]:
-        """Measure in full precision, and on the loader inside Accelerate's, which counts the batches it yields."""
-        self.identify_loss(loader)
-        with full_precision(self.stopper.model):
-            return super().measure_and_decide(getattr(loader, "base_dataloader", loader))
+    def _measuring(self) -> AbstractContextManager[None]:
+        return full_precision(self.stopper.model)
+
+    def _measuring_model(self, model: nn.Module) -> AbstractContextManager[None]:
+        return full_precision(model)
 
 
 class StepCounter:
@@ -270,6 +362,11 @@ class StepCounter:
 
     def _increment(self, *_: object) -> None:
         self.count += 1
+
+
+def _notify(message: str) -> None:
+    if rank() == 0:
+        warn(message)
 
 
 @contextmanager

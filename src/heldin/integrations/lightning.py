@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from typing import Any
 
@@ -13,7 +13,8 @@ from torch import Tensor
 
 from heldin.errors import ArgumentError, BatchesError
 from heldin.integrations._adapter import Adapter, missing_extra, replaced_attributes
-from heldin.integrations._loss_capture import LOSS_REMEDY, capture_losses
+from heldin.integrations._loss_capture import LOSS_REMEDY, CapturedLosses
+from heldin.probing.batches import Batch
 from heldin.signals import signals_by_label
 
 try:
@@ -26,9 +27,10 @@ except ImportError as error:
 class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
     """Early stopping from the training data alone: `Trainer(callbacks=[HeldInStopping(patience=5)])`.
 
-    Without `loss_fn` and `sample_losses` the loss is the one that `training_step` returns, if it is the value of one of
-    torch's losses. `loss_fn` is called as `loss_fn(module(inputs), targets)`, `sample_losses` as
-    `sample_losses(module, batch)`. Stops by `trainer.should_stop`, logs by `log`; checkpoints include the state.
+    By default the loss is the one that `training_step` returns. It is taken apart into losses of single samples; if it
+    has none (contrastive, dice), it is measured as one number per batch. `loss_fn` is called as
+    `loss_fn(module(inputs), targets)`, `sample_losses` and `batch_loss` as `f(module, batch)`. Stops by
+    `trainer.should_stop`, logs by `log`; checkpoints include the state.
 
     Example:
         >>> from heldin.integrations.lightning import HeldInStopping
@@ -48,12 +50,14 @@ class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
             _check_training_step(pl_module)
         self.bind(
             pl_module,
-            sample_losses=StepLosses(trainer),
+            captured=StepLosses(trainer, self.num_samples),
+            loader=trainer.train_dataloader,
             optimizer=trainer.optimizers[0] if len(trainer.optimizers) == 1 else None,
             steps=trainer.global_step,
             together=trainer.world_size > 1,
             report=trainer.print,
         )
+        self.check(trainer.train_dataloader)
         self._stop(trainer)
 
     def on_train_batch_end(
@@ -79,30 +83,30 @@ class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
         """Restore the weights that `keep` asks for, and report the sentence."""
         self.finish()
 
-    def measure_and_decide(self, loader: Iterable[object]) -> dict[str, float]:
+    def _source(self, loader: Iterable[Batch]) -> Iterable[Batch]:
         """Refuse several loaders: there is not one set of batches to draw from."""
         if isinstance(loader, (dict, list, tuple)):
             raise BatchesError(
                 f"The Trainer should have one train loader to draw batches from. Found a {type(loader).__name__} of "
                 f"{len(loader)}. Return one DataLoader, over a dataset that holds what the others do."
             )
-        return super().measure_and_decide(loader)
+        return loader
 
     def _stop(self, trainer: Trainer) -> None:
         trainer.should_stop = trainer.should_stop or self.decision.stop
 
 
-class StepLosses:
-    """The per-sample losses f(module, batch) that `training_step` averages.
+class StepLosses(CapturedLosses):
+    """The losses of `training_step`.
 
     The batch passes through the transfer hooks, as in the Trainer. Logging and metrics are disabled meanwhile.
     """
 
-    def __init__(self, trainer: Trainer) -> None:
+    def __init__(self, trainer: Trainer, num_samples: Callable[[Batch], int] | None = None) -> None:
+        super().__init__(self._training_step, num_samples)
         self.trainer = trainer
 
-    def __call__(self, module: Any, batch: object) -> Tensor:
-        """Return the losses (m,) of a batch."""
+    def _training_step(self, module: Any, batch: Batch) -> object:
         batch = self.trainer.precision_plugin.convert_input(batch)
         batch = module.on_before_batch_transfer(batch, 0)
         batch = module.transfer_batch_to_device(batch, module.device, 0)
@@ -115,7 +119,7 @@ class StepLosses:
                 if isinstance(part, (Metric, MetricCollection)):
                     zero = _zero if isinstance(part, Metric) else _zeros
                     disabled.enter_context(replaced_attributes(part, forward=zero, update=zero, compute=zero))
-            return capture_losses(lambda: module.training_step(*arguments), batch)
+            return module.training_step(*arguments)
 
 
 def _zero(*_: object, **__: object) -> Tensor:
