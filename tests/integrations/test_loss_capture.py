@@ -10,7 +10,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from heldin.errors import BatchesError, LossError
-from heldin.integrations._loss_capture import LOSS_FUNCTIONS, OutputLosses, capture_losses
+from heldin.integrations._loss_capture import LOSS_FUNCTIONS, capture_losses
+from heldin.probing.output_losses import OutputLosses
 
 X = torch.tensor([[1.0, 2.0, 0.5], [0.0, -1.0, 3.0], [2.0, 2.0, 1.0], [0.5, 0.5, 4.0]])
 Y = torch.tensor([0, 2, 1, 1])

@@ -28,7 +28,7 @@ from transformers import (
 
 import heldin
 from heldin.errors import ArgumentError, HeldinWarning, LossError
-from heldin.integrations._loss_capture import OutputLosses
+from heldin.probing.output_losses import OutputLosses
 from heldin.integrations.transformers import HeldInStopping
 
 TINY = {"vocab_size": 20, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}

@@ -94,7 +94,7 @@ class Captured:
 
     @property
     def _values(self) -> list[float]:
-        return [float(term.value) * (1.0 if weight is None else float(weight)) for term, weight in self.parts]
+        return [float(_times(term.value, weight).detach()) for term, weight in self.parts]
 
     def losses(self) -> Tensor:
         """The losses of the samples (m,)."""
@@ -108,7 +108,7 @@ class Captured:
 
     def coefficients(self) -> dict[int, float]:
         """What the losses of each term are multiplied by, by the number of the call."""
-        return {term.index: 1.0 if weight is None else float(weight * term.scale) for term, weight in self.parts}
+        return {t.index: 1.0 if weight is None else float(weight.detach() * t.scale) for t, weight in self.parts}
 
 
 class CapturedLosses:

@@ -9,6 +9,7 @@ from torch.optim import Optimizer
 
 from heldin.errors import HeldinError
 from heldin.integrations._adapter import OutputAdapter, missing_extra
+from heldin.probing.batches import Batch
 from heldin.types import Decision
 
 try:
@@ -22,7 +23,7 @@ class HeldInStopping(OutputAdapter):
 
     Call `attach` once the model is prepared, `step` at the end of each epoch, and `finish()` after the loop if weights
     are kept. With `every=n`, call `step` after each batch, also under `accelerator.accumulate`: only optimizer steps
-    count. Without `loss_fn` and `sample_losses` the loss is the one the model returns, as models of transformers do.
+    count. By default the loss is the one the model returns, as models of transformers do.
     Logs by `accelerator.log`; the state is part of `accelerator.save_state`.
 
     Example:
@@ -39,8 +40,18 @@ class HeldInStopping(OutputAdapter):
 
     accelerator: Accelerator | None = None
 
-    def attach(self, accelerator: Accelerator, model: nn.Module, optimizer: Optimizer | None = None) -> HeldInStopping:
-        """Start with this model and optimizer, before or after `accelerator.prepare`."""
+    def attach(
+        self,
+        accelerator: Accelerator,
+        model: nn.Module,
+        optimizer: Optimizer | None = None,
+        loader: Iterable[Batch] | None = None,
+    ) -> HeldInStopping:
+        """Start with this model and optimizer, before or after `accelerator.prepare`.
+
+        With the training loader, what cannot be measured is found now; otherwise in the first `step`. Pass it on every
+        rank or on none.
+        """
         if accelerator is not self.accelerator:
             accelerator.register_for_checkpointing(self)
         self.accelerator = accelerator
@@ -50,6 +61,8 @@ class HeldInStopping(OutputAdapter):
             together=accelerator.num_processes > 1,
             report=accelerator.print,
         )
+        if loader is not None:
+            self.check(loader)
         return self
 
     def step(self, loader: Iterable[object]) -> Decision:

@@ -8,6 +8,7 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from heldin.integrations._adapter import Adapter, missing_extra
+from heldin.probing.batches import Batch
 from heldin.types import Decision
 
 try:
@@ -20,7 +21,8 @@ class HeldInStopping(Adapter):
     """Early stopping from the training data alone, in a loop with Lightning Fabric.
 
     Call `attach` once the model is set up, `step` at the end of each epoch (with `every`, after each optimizer step),
-    and `finish()` after the loop if weights are kept. Fabric does not know the loss: pass `loss_fn` or `sample_losses`.
+    and `finish()` after the loop if weights are kept. Fabric does not know the loss: pass `loss_fn`, `sample_losses` or
+    `batch_loss`.
     Logs by `fabric.log_dict`; save the state with `fabric.save(path, {..., "stopping": stopping})`.
 
     Example:
@@ -35,8 +37,14 @@ class HeldInStopping(Adapter):
         False
     """
 
-    def attach(self, fabric: Fabric, model: Any, optimizer: Any = None) -> HeldInStopping:
-        """Start with this model and optimizer, before or after `fabric.setup`."""
+    def attach(
+        self, fabric: Fabric, model: Any, optimizer: Any = None, loader: Iterable[Batch] | None = None
+    ) -> HeldInStopping:
+        """Start with this model and optimizer, before or after `fabric.setup`.
+
+        With the training loader, what cannot be measured is found now; otherwise in the first `step`. Pass it on every
+        rank or on none.
+        """
         self.fabric = fabric
         self.bind(
             model.module if is_wrapped(model) else model,
@@ -44,14 +52,19 @@ class HeldInStopping(Adapter):
             together=fabric.world_size > 1,
             report=fabric.print,
         )
+        if loader is not None:
+            self.check(loader)
         return self
 
     def step(self, loader: Iterable[object]) -> Decision:
         """Measure if this call is due, log, and return the decision: true to stop. Call it on every rank."""
-        values = self.measure_and_decide(_unwrap_loader(loader) if is_wrapped(loader) else loader)
+        values = self.measure_and_decide(loader)
         if values:
             self.fabric.log_dict(values, step=self.stopper.history[-1].epoch)
         return self.decision
+
+    def _source(self, loader: Iterable[Batch]) -> Iterable[Batch]:
+        return _unwrap_loader(loader) if is_wrapped(loader) else loader
 
 
 def _unwrap_loader(loader: Iterable[object]) -> Iterable[object]:

@@ -9,6 +9,7 @@ from torch.optim import Optimizer
 
 from heldin.errors import ArgumentError, BatchesError
 from heldin.integrations._adapter import Adapter, missing_extra
+from heldin.probing.batches import Batch
 
 try:
     from ignite.base import Serializable
@@ -20,7 +21,7 @@ except ImportError as error:
 class HeldInStopping(Adapter, Serializable):  # type: ignore[misc]
     """Early stopping from the training data alone, for an Ignite trainer.
 
-    An engine does not know its loss: pass `loss_fn` or `sample_losses`. Stops by `terminate()`, logs to
+    An engine does not know its loss: pass `loss_fn`, `sample_losses` or `batch_loss`. Stops by `terminate()`, logs to
     `engine.state.metrics`, and can be saved by Ignite's `Checkpoint`. Attach it before handlers that save or log at the
     end of an epoch, so that they see its values.
 
@@ -55,30 +56,31 @@ class HeldInStopping(Adapter, Serializable):  # type: ignore[misc]
             )
         if not self._loss_given:
             raise ArgumentError(
-                "An engine does not know its loss. Found neither `loss_fn` nor `sample_losses`. Pass "
+                "An engine does not know its loss. Found neither `loss_fn`, `sample_losses` nor `batch_loss`. Pass "
                 "HeldInStopping(loss_fn=...), the loss that the update function uses."
             )
-        self._create_stopper(model, (self.loss_fn, self.sample_losses), optimizer)  # to refuse bad arguments now
+        self._create_stopper(model, self._given_losses, optimizer)  # to refuse bad arguments now
         trainer.add_event_handler(Events.STARTED, self._begin, model, optimizer)
         trainer.add_event_handler(Events.ITERATION_COMPLETED, self._after_iteration)
         trainer.add_event_handler(Events.EPOCH_COMPLETED, self._after_epoch)
         trainer.add_event_handler(Events.COMPLETED, self._end)
         return self
 
-    def measure_and_decide(self, loader: Iterable[object] | None) -> dict[str, float]:
+    def _source(self, loader: Iterable[Batch] | None) -> Iterable[Batch]:
         """Refuse an engine that runs without data."""
         if loader is None:
             raise BatchesError(
                 "The trainer should run over its data, trainer.run(loader), so that batches can be drawn from it. "
                 "Found trainer.run(None)."
             )
-        return super().measure_and_decide(loader)
+        return loader
 
     def _begin(self, engine: Engine, model: nn.Module, optimizer: Optimizer | None) -> None:
         """Start, or continue if the engine does. A loaded state that says stop stops at once."""
         self._count_steps(optimizer)
         iteration = engine.state.iteration
         self.bind(model, optimizer=optimizer, steps=iteration if optimizer is None else 0, resume=iteration > 0)
+        self.check(engine.state.dataloader)
         self._stop(engine)
 
     def _after_iteration(self, engine: Engine) -> None:

@@ -6,8 +6,12 @@ The Trainer passes its callbacks neither itself, which logging needs, nor the ch
 
 from __future__ import annotations
 
+import copy
+import sys
 import warnings
-from collections.abc import Mapping
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,10 +19,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from heldin.errors import ArgumentError, HeldinWarning
-from heldin.integrations._adapter import Losses, OutputAdapter, missing_extra
+from heldin.errors import ArgumentError, HeldinError, HeldinWarning, LossError
+from heldin.integrations._adapter import Losses, OutputAdapter, full_precision, missing_extra
+from heldin.integrations._loss_capture import LOSS_REMEDY, CapturedLosses
+from heldin.probing import Probe, draw
+from heldin.probing.batches import Batch, to_device
+from heldin.probing.isolation import find_generators
 from heldin.probing.losses import SampleLosses, TrainingLoss
-from heldin.probing.output_losses import OUTPUT_REMEDY
+from heldin.probing.output_losses import OutputLosses, _model_outputs
 from heldin.probing.outputs import output_tensor
 
 try:
@@ -31,15 +39,18 @@ except ImportError as error:
     raise missing_extra("transformers", extra="huggingface") from error
 
 STATE_FILE = "heldin.pt"
+CONTAINERS = (dict, list, set, deque, defaultdict)
 
 
 class HeldInStopping(OutputAdapter, TrainerCallback):  # type: ignore[misc]
     """Early stopping from the training data alone: `HeldInStopping(patience=5).attach(trainer)`.
 
-    Without `loss_fn` and `sample_losses` the loss is the model's own (causal, masked and sequence-to-sequence language
-    models, classification, regression; padding does not count). `loss_fn` is called as `loss_fn(logits, labels)`,
-    `sample_losses` as `sample_losses(model, batch)`. `Trainer(callbacks=[HeldInStopping()])` works too, but then the
-    values appear only in `trainer.state.log_history`. The state is a file in every checkpoint.
+    By default the loss is the model's own (causal, masked and sequence-to-sequence language models, classification,
+    regression; padding does not count), if that is what the Trainer computes. Otherwise the loss of
+    `trainer.compute_loss` is taken apart into losses of single samples, or measured as one number per batch. `loss_fn`
+    is called as `loss_fn(logits, labels)`, `sample_losses` and `batch_loss` as `f(model, batch)`.
+    `Trainer(callbacks=[HeldInStopping()])` works too, but then the values appear only in `trainer.state.log_history`.
+    The state is a file in every checkpoint.
 
     Example:
         >>> from heldin.integrations.transformers import HeldInStopping
@@ -64,21 +75,18 @@ class HeldInStopping(OutputAdapter, TrainerCallback):  # type: ignore[misc]
 
     def on_train_begin(self, args: Arguments, state: State, control: Control, **given: Any) -> Control:
         """Start, or continue from a checkpoint. A checkpoint that says stop stops at once."""
-        if self.trainer is not None and self.trainer.compute_loss_func is not None and not self._loss_given:
-            raise ArgumentError(
-                "The loss should be the model's own. Found a Trainer with a compute_loss_func, whose per-sample losses "
-                f"are unknown. {OUTPUT_REMEDY}"
-            )
         if state.global_step > 0 and self._pending_state is None:
             self._load_checkpoint(args, state)
-        self.bind_model(
+        loader = given["train_dataloader"]
+        self.bind(
             given["model"],
-            label_smoothing=args.label_smoothing_factor,
+            **({} if self._loss_given else self._find_loss(given["model"], loader, args)),
+            loader=loader,
             optimizer=getattr(given["optimizer"], "optimizer", given["optimizer"]),
             steps=state.global_step,
             together=args.world_size > 1,
         )
-        self.identify_loss(given["train_dataloader"])
+        self.check(loader)
         return self._stop(control)
 
     def on_pre_optimizer_step(self, args: Arguments, state: State, control: Control, **given: Any) -> None:
@@ -134,11 +142,106 @@ class HeldInStopping(OutputAdapter, TrainerCallback):  # type: ignore[misc]
         control.should_training_stop = control.should_training_stop or self.decision.stop
         return control
 
+    def _find_loss(self, model: nn.Module, loader: Iterable[Batch], args: Arguments) -> dict[str, object]:
+        """Return the losses per sample of the model's own loss, if its mean is what the Trainer computes on a batch.
+
+        Otherwise the loss that `compute_loss` returns.
+        """
+        own = OutputLosses(args.label_smoothing_factor)
+        trainer = self.trainer if self.trainer is not None else _find_trainer(self)
+        if trainer is None:
+            return {"sample_losses": own}
+        step = CapturedLosses(_step_of(trainer), self.num_samples, find_generators(_generators_in(vars(trainer))))
+        (batch,) = draw(self._source(loader), 1, seed=self.seed)
+        probe = Probe(model, None, batch_loss=step.batch_loss)
+        inferred: float | None = None
+        with full_precision(model):
+            try:
+                with probe.session() as devices:
+                    inferred = _inferred_loss(own, model, to_device(batch, devices))
+            except HeldinError:
+                pass  # not one of the losses that models of transformers return
+            try:
+                with probe.session() as devices:
+                    computed = float(step.batch_loss(model, to_device(batch, devices)).detach())
+            except Exception as error:  # whatever a compute_loss raises outside of training
+                found = "" if inferred is None else f", while the mean of the losses of the model is {inferred:.6g}"
+                raise LossError(
+                    "The loss that the Trainer computes should be known before training, to compare it with the one "
+                    f"that is measured. Found that compute_loss raises {type(error).__name__}: {error}{found}. "
+                    + LOSS_REMEDY
+                ) from error
+        if inferred is not None and abs(inferred - computed) <= 3e-4 * abs(computed):
+            return {"sample_losses": own}
+        return {"captured": step}
+
     def _resolve_losses(self, model: nn.Module, losses: Losses) -> Losses:
-        loss_fn, sample_losses = losses
-        if loss_fn is None or sample_losses is not None:
+        if losses.loss_fn is None or losses.sample_losses is not None or losses.batch_loss is not None:
             return losses
-        return None, partial(_logit_losses, TrainingLoss(loss_fn).per_sample(check=False))
+        return Losses(sample_losses=partial(_logit_losses, TrainingLoss(losses.loss_fn).per_sample(check=False)))
+
+
+def _find_trainer(callback: TrainerCallback) -> Trainer | None:
+    """The Trainer that is calling this callback. It passes itself to none, so it is looked for among the callers."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None:
+        frame = frame.f_back
+        caller = frame.f_locals.get("self")
+        if isinstance(caller, Trainer) and callback in caller.callback_handler.callbacks:
+            return caller
+    return None
+
+
+def _step_of(trainer: Trainer) -> Any:
+    """f(model, batch) -> the loss that the Trainer computes. A closure: the data that a Trainer holds is not walked."""
+
+    def step(model: nn.Module, batch: Mapping[str, object]) -> Any:
+        with _preserve_attributes(trainer), _preserve_attributes(trainer.state):
+            inputs = trainer._prepare_inputs(dict(batch))
+            try:
+                return trainer.compute_loss(model, dict(inputs))
+            except TypeError:  # it divides by the number of items
+                num_items = trainer._get_num_items_in_batch([inputs], trainer.args.device)
+                if num_items is None:
+                    raise
+                return trainer.compute_loss(model, dict(inputs), num_items_in_batch=num_items)
+
+    return step
+
+
+@contextmanager
+def _preserve_attributes(holder: object) -> Iterator[None]:
+    """Undo what happens to attributes, and to containers among them, such as the metrics that a compute_loss keeps."""
+    before = dict(vars(holder))
+    vars(holder).update({name: _copy(value) for name, value in before.items() if not name.endswith("dataset")})
+    try:
+        yield
+    finally:
+        vars(holder).clear()
+        vars(holder).update(before)
+
+
+def _copy(value: Any, depth: int = 3) -> Any:
+    """A copy of a container and of the containers in a dictionary; anything else as it is."""
+    if type(value) not in CONTAINERS:
+        return value
+    own = copy.copy(value)
+    if isinstance(own, dict) and depth:
+        own.update({key: _copy(part, depth - 1) for key, part in own.items()})
+    return own
+
+
+def _generators_in(attributes: Mapping[str, object]) -> list[object]:
+    return [value for value in attributes.values() if type(value).__name__ in ("Generator", "RandomState", "Random")]
+
+
+def _inferred_loss(losses: OutputLosses, model: nn.Module, batch: Any) -> float:
+    """The mean of the losses computed from logits and labels, over tokens as models take it."""
+    losses(model, batch)  # finds the kind of loss
+    assert losses.kind is not None
+    _, logits, labels = _model_outputs(model, batch)
+    values, counted = losses.kind(logits, labels, losses.label_smoothing)
+    return float((values.sum() / counted.sum()).detach())
 
 
 def _logit_losses(losses: SampleLosses, model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
