@@ -14,8 +14,8 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from heldin import NthRise
-from heldin.errors import ArgumentError, HeldinError, MissingExtraError
+from heldin import GradientDisparity, NthRise
+from heldin.errors import ArgumentError, HeldinError, MissingExtraError, UnmeasurableError
 from heldin.integrations._adapter import Adapter, OutputAdapter, StepCounter, full_precision
 from heldin.probing import draw
 
@@ -69,7 +69,10 @@ def test_scripted_values_stop_training_at_the_same_point(scripted, train):
         ({"probes": "frsh"}, "fresh"),
         ({"warmup": -1}, "warmup"),
         ({"keep": "best"}, "lowest"),
-        ({"loss_fn": LOSS, "sample_losses": lambda model, batch: batch}, "Found both"),
+        ({"loss_fn": LOSS, "sample_losses": lambda model, batch: batch}, "Found loss_fn and sample_losses"),
+        ({"sample_losses": sample_losses, "batch_loss": LOSS}, "Found sample_losses and batch_loss"),
+        ({"batch_loss": 3}, "`batch_loss` should be callable"),
+        ({"num_samples": 3}, "`num_samples` should be callable"),
         ({"loss_fn": nn.CrossEntropyLoss}, r"Write CrossEntropyLoss\(\)"),
         ({"seed": -1}, "seed"),
     ],
@@ -227,7 +230,7 @@ def test_a_model_that_accelerate_did_not_prepare_is_run_as_it_is():
         assert set(vars(model)) == before
 
 
-def test_the_loss_of_a_model_is_identified_once_and_only_if_no_loss_is_given():
+def test_the_loss_of_a_model_is_identified_without_further_passes():
     class Model(nn.Linear):
         def forward(self, x, labels):
             logits = super().forward(x)
@@ -237,15 +240,38 @@ def test_the_loss_of_a_model_is_identified_once_and_only_if_no_loss_is_given():
     model = Model(4, 4)
     model.register_forward_hook(lambda *_: passes.append(1))
     batches = [{"x": torch.randn(3, 4), "labels": torch.tensor([0, 3, 1])} for _ in range(5)]
-    given = OutputAdapter(sample_losses=lambda model, batch: model(**batch)["logits"].square().mean(1))
     own = OutputAdapter()
-    for adapter in (given, own, own):
-        if adapter._stopper is None:
-            adapter.bind_model(model)
-        adapter.identify_loss(batches)
-    assert len(passes) == 1
+    own.bind_model(model)
+    own.check(batches)
+    assert len(passes) == 5
+    assert own.stopper.history == ()
     assert own.measure_and_decide(batches)["heldin/gradient_disparity"] > 0.0
-    assert len(passes) == 1 + 5
+    assert len(passes) == 10
+
+
+@pytest.mark.parametrize("warmup", [0, 10])
+def test_what_cannot_be_measured_is_found_by_a_check_that_leaves_no_trace(warmup, mlp, loader, same_state):
+    stopping = Adapter(signal="gsnr", batch_loss=lambda model, batch: model(batch[0]).mean(), warmup=warmup)
+    stopping.bind(mlp)
+    with pytest.raises(UnmeasurableError, match="The signal 'gsnr' cannot be measured here"):
+        stopping.check(loader)
+    stopping = Adapter(loss_fn=LOSS, warmup=warmup)
+    stopping.bind(mlp)
+    before = [{name: value.clone() for name, value in mlp.state_dict().items()}, torch.get_rng_state()]
+    state = stopping.state_dict()
+    stopping.check(loader)
+    assert same_state(before, [mlp.state_dict(), torch.get_rng_state()])
+    assert same_state(state, stopping.state_dict())
+
+
+def test_a_loss_of_whole_batches_is_measured(mlp, loader):
+    signal = GradientDisparity(rescale="mean")
+    stopping = Adapter(signal=signal, batch_loss=lambda model, batch: LOSS(model(batch[0]), batch[1]))
+    stopping.bind(mlp, sample_losses=lambda model, batch: 1 / 0)
+    expected = Adapter(signal=signal, loss_fn=LOSS)
+    expected.bind(mlp)
+    values = [each.after_epoch(loader)["heldin/gradient_disparity"] for each in (stopping, expected)]
+    assert values[0] == pytest.approx(values[1])
 
 
 @pytest.mark.parametrize(

@@ -131,5 +131,5 @@ def test_fixed_batches_are_the_same_each_time(make_loop):
 
 
 def test_a_missing_loss_is_refused(make_loop):
-    with pytest.raises(ArgumentError, match="Found neither"):
+    with pytest.raises(ArgumentError, match="Found none"):
         attach(make_loop(), loss_fn=None)

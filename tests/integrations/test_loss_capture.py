@@ -10,12 +10,12 @@ from torch import nn
 from torch.nn import functional as F
 
 from heldin.errors import BatchesError, LossError
-from heldin.integrations._loss_capture import LOSS_FUNCTIONS, capture_losses
+from heldin.integrations._loss_capture import LOSS_FUNCTIONS, CapturedLosses, LossForm, capture_losses
 from heldin.probing.output_losses import OutputLosses
 
-X = torch.tensor([[1.0, 2.0, 0.5], [0.0, -1.0, 3.0], [2.0, 2.0, 1.0], [0.5, 0.5, 4.0]])
+X = torch.tensor([[1.0, 2.0, 0.5], [0.0, -1.0, 3.0], [2.0, 2.0, 1.0], [0.5, 0.5, 4.0]], requires_grad=True)
 Y = torch.tensor([0, 2, 1, 1])
-EXPECTED = F.cross_entropy(X, Y, reduction="none")
+EXPECTED = F.cross_entropy(X, Y, reduction="none").detach()
 CLASS_WEIGHTS = torch.tensor([1.0, 2.0, 3.0])
 
 
@@ -36,15 +36,37 @@ CLASS_WEIGHTS = torch.tensor([1.0, 2.0, 3.0])
             lambda: nn.HuberLoss(delta=0.5)(X[:, 0], X[:, 1]),
             F.huber_loss(X[:, 0], X[:, 1], reduction="none", delta=0.5),
         ),
+        (lambda: F.cross_entropy(X, Y) + F.mse_loss(X, torch.zeros(4, 3)), EXPECTED + X.square().mean(1)),
+        (lambda: (X.logsumexp(1) - X.gather(1, Y[:, None])[:, 0]).mean(), EXPECTED),
+        (lambda: torch.sum(F.cross_entropy(X, Y, reduction="none"), dim=0) / 2, 2 * EXPECTED),
+        (lambda: F.cross_entropy(X, Y, CLASS_WEIGHTS) / 2, EXPECTED * CLASS_WEIGHTS[Y] * 4 / 8 / 2),
+        (lambda: F.cross_entropy(X, torch.tensor([0, 2, -100, 1])) / 2, EXPECTED * torch.tensor([1, 1, 0, 1]) * 4 / 6),
     ],
-    ids=["function", "module", "dict", "sum", "mean by hand", "nll", "copy", "two", "class weights", "mse", "huber"],
+    ids=[
+        "function",
+        "module",
+        "dict",
+        "sum",
+        "mean by hand",
+        "nll",
+        "copy",
+        "two",
+        "class weights",
+        "mse",
+        "huber",
+        "two added",
+        "by hand",
+        "sum, divided",
+        "class weights, divided",
+        "ignored sample, divided",
+    ],
 )
 def test_the_losses_that_a_step_averages_are_captured(step, expected):
-    torch.testing.assert_close(capture_losses(step, (X, Y)), expected)
+    torch.testing.assert_close(capture_losses(step, (X, Y)).detach(), expected.detach())
 
 
 def test_padding_does_not_count():
-    scores, target = torch.randn(2, 5, 3), torch.tensor([[1, 2, -100], [0, -100, -100]])
+    scores, target = torch.randn(2, 5, 3, requires_grad=True), torch.tensor([[1, 2, -100], [0, -100, -100]])
     losses = capture_losses(lambda: F.cross_entropy(scores, target), (scores, target))
     one_by_one = [F.cross_entropy(scores[i : i + 1], target[i : i + 1]) for i in range(2)]
     torch.testing.assert_close(losses, torch.stack(one_by_one))
@@ -53,14 +75,13 @@ def test_padding_does_not_count():
 @pytest.mark.parametrize(
     ("step", "message"),
     [
-        (lambda: F.cross_entropy(X, Y) + 0.1, "after 1 such losses: something was added"),
-        (lambda: F.cross_entropy(X, Y) + F.mse_loss(X, X + 1), "2 such losses"),
-        (lambda: (X.logsumexp(1) - X.gather(1, Y[:, None])[:, 0]).mean(), "0 such losses"),
-        (lambda: F.cross_entropy(X.repeat(2, 1), Y.repeat(2)), r"each of the 4 samples.*\(8,\)"),
+        (lambda: F.cross_entropy(X, Y) + 0.1, "of which 0.1 is something else"),
+        (lambda: F.cross_entropy(X, Y) * F.mse_loss(X, X.detach() + 1), "is something else"),
+        (lambda: F.cross_entropy(X.repeat(2, 1), Y.repeat(2)), "is something else"),
         (lambda: None, "NoneType"),
         (lambda: {"value": 1.0}, "should return its loss"),
     ],
-    ids=["penalty", "sum of two", "by hand", "tokens", "nothing", "no loss"],
+    ids=["penalty", "product", "more losses than samples", "nothing", "no loss"],
 )
 def test_a_loss_that_cannot_be_captured_is_refused_with_a_remedy(step, message):
     with pytest.raises(LossError, match=f"(?s){message}.*sample_losses=f"):
@@ -73,6 +94,48 @@ def test_gradients_flow_through_captured_losses():
     (gradient,) = torch.autograd.grad(losses.mean(), scores)
     (expected,) = torch.autograd.grad(F.cross_entropy(scores, Y), scores)
     torch.testing.assert_close(gradient, expected)
+
+
+def test_a_value_that_is_changed_in_place_is_recorded_as_it_was():
+    def step():
+        loss = F.cross_entropy(X, Y)
+        loss += F.mse_loss(X, torch.zeros(4, 3))
+        return loss
+
+    torch.testing.assert_close(capture_losses(step, (X, Y)), EXPECTED + X.square().mean(1))
+
+
+def test_rows_of_a_weight_matrix_are_not_samples():
+    weight = nn.Parameter(torch.randn(4, 3))
+
+    def step():
+        return F.cross_entropy(X @ weight.T, Y) + (2 * weight).square().sum() + F.l1_loss(weight, torch.zeros(4, 3))
+
+    with pytest.raises(LossError, match="is something else"):
+        capture_losses(step, (X, Y))
+
+    def penalised(model, batch):
+        return F.cross_entropy(batch[0] @ weight.T, batch[1]) + weight.square().sum()
+
+    losses = CapturedLosses(penalised)
+    assert losses.identify(None, [weight], [(X, Y), (X.detach() + 1, Y)]) is LossForm.SAMPLES_AND_PENALTY
+    assert losses.penalty == pytest.approx(float(weight.square().sum().detach()))
+    torch.testing.assert_close(losses(None, (X, Y)), F.cross_entropy(X @ weight.T, Y, reduction="none"))
+
+
+def test_two_losses_of_a_batch_of_two_are_not_samples():
+    x, y = X[:2], Y[:2]
+    losses = capture_losses(lambda: torch.stack([F.cross_entropy(x, y), F.mse_loss(x, 0 * x)]).sum(), (x, y))
+    torch.testing.assert_close(losses, F.cross_entropy(x, y, reduction="none") + x.square().mean(1))
+
+
+def test_flattened_tokens_in_another_order_are_not_folded():
+    ids = torch.arange(10).view(2, 5)
+    scores = torch.randn(2, 5, 10, requires_grad=True)
+    folded = capture_losses(lambda: F.cross_entropy(scores.reshape(-1, 10), ids.reshape(-1)), (ids,))
+    torch.testing.assert_close(folded, F.cross_entropy(scores.transpose(1, 2), ids, reduction="none").mean(1))
+    with pytest.raises(LossError, match="is something else"):
+        capture_losses(lambda: F.cross_entropy(scores.transpose(0, 1).reshape(-1, 10), ids.T.reshape(-1)), (ids,))
 
 
 def test_the_losses_of_torch_are_known():
@@ -99,7 +162,7 @@ BATCH = {"x": torch.zeros(3, 4), "labels": torch.tensor([0, 3, 1])}
 @pytest.mark.parametrize("kind", [tuple, list])
 def test_an_output_without_names_is_loss_and_logits(kind):
     losses = OutputLosses()
-    losses.identify(model := Head(make_output=lambda *outputs: kind([*outputs, None])), BATCH)
+    model = Head(make_output=lambda *outputs: kind([*outputs, None]))
     assert losses(model, BATCH).tolist() == pytest.approx([math.log(4)] * 3)
 
 
@@ -109,7 +172,7 @@ def test_the_loss_of_a_text_is_the_mean_over_its_tokens_with_a_label():
     x = torch.tensor([[even, leaning, leaning], [leaning, even, even], [even, even, even]])
     batch = {"x": x, "labels": torch.tensor([[0, 1, 1], [1, -100, -100], [-100, -100, -100]])}
     losses = OutputLosses()
-    losses.identify(model := Head(lambda x, y: F.cross_entropy(x.flatten(0, 1), y.flatten())), batch)
+    model = Head(lambda x, y: F.cross_entropy(x.flatten(0, 1), y.flatten()))
     expected = [(math.log(2) + 2 * math.log(4 / 3)) / 3, math.log(4 / 3), 0.0]
     assert losses(model, batch).tolist() == pytest.approx(expected, abs=1e-6)
 
@@ -132,7 +195,7 @@ def test_the_loss_of_a_text_is_the_mean_over_its_tokens_with_a_label():
 def test_an_output_without_a_known_loss_is_refused_with_a_remedy(make_output, found):
     losses = OutputLosses()
     with pytest.raises(LossError, match=f"The model.* should .*{found}.*Pass sample_losses=f"):
-        losses.identify(Head(make_output=make_output), BATCH)
+        losses(Head(make_output=make_output), BATCH)
     assert losses.kind is None
 
 
@@ -146,4 +209,4 @@ def test_an_output_without_a_known_loss_is_refused_with_a_remedy(make_output, fo
 )
 def test_a_batch_without_labels_is_refused_with_a_remedy(batch, found):
     with pytest.raises(BatchesError, match=f"with `labels` in it. Found {found}"):
-        OutputLosses().identify(Head(), batch)
+        OutputLosses()(Head(), batch)

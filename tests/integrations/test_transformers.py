@@ -27,9 +27,9 @@ from transformers import (
 )
 
 import heldin
-from heldin.errors import ArgumentError, HeldinWarning, LossError
-from heldin.probing.output_losses import OutputLosses
+from heldin.errors import ArgumentError, HeldinWarning, LossError, UnmeasurableError
 from heldin.integrations.transformers import HeldInStopping
+from heldin.probing.output_losses import OutputLosses
 
 TINY = {"vocab_size": 20, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
 
@@ -175,7 +175,6 @@ def test_the_loss_of_a_sample_is_the_models_loss_for_it_alone(name, padded_texts
     if name in LABELS:
         batch["labels"] = LABELS[name]()
     losses = OutputLosses()
-    losses.identify(model, batch)
     alone = [model(**sample).loss for sample in split_into_samples(batch)]
     torch.testing.assert_close(losses(model, batch), torch.stack(alone), rtol=1e-5, atol=1e-8)
 
@@ -184,7 +183,6 @@ def test_labels_are_smoothed_as_by_the_trainer(make_trainer, padded_texts):
     model, batch = MODELS["Llama"](), padded_texts(6, 9)
     trainer = make_trainer(model.eval(), label_smoothing_factor=0.2)
     losses = OutputLosses(label_smoothing=0.2)
-    losses.identify(model, batch)
     expected = torch.stack([trainer.compute_loss(model, sample) for sample in split_into_samples(batch)])
     assert torch.allclose(losses(model, batch), expected, rtol=1e-5)
 
@@ -207,29 +205,164 @@ def test_the_models_own_loss_gives_the_same_values_as_a_given_loss(run, make_tra
     assert len(values[0]) == 2
 
 
-def test_a_loss_with_a_penalty_is_refused_before_training(run, mlp, make_trainer):
+def penalty(model):
+    """A penalty of the weights."""
+    return 0.01 * sum(parameter.square().sum() for parameter in model.parameters())
+
+
+def expected_values(make_trainer, make_model, values_of, **arguments):
+    """The values measured on given losses."""
+    trainer = make_trainer(make_model(), num_train_epochs=2)
+    stopping = HeldInStopping(**arguments).attach(trainer)
+    trainer.train()
+    return values_of(stopping)
+
+
+def class_losses(model, batch):
+    return cross_entropy(model.net(batch["x"]), batch["labels"], reduction="none")
+
+
+def test_a_penalty_of_the_model_is_left_out_with_a_notice(run, make_mlp, make_trainer, values_of):
     class Penalised(run.Digits):
         def forward(self, x, labels=None):
             found = super().forward(x, labels)
-            return {**found, "loss": found["loss"] + 0.01 * sum(p.square().sum() for p in self.parameters())}
+            return {**found, "loss": found["loss"] + penalty(self)}
 
-    trainer = make_trainer(Penalised(mlp))
-    HeldInStopping().attach(trainer)
-    with pytest.raises(LossError, match="sample_losses=f"):
+    trainer = make_trainer(Penalised(make_mlp()), num_train_epochs=2)
+    stopping = HeldInStopping().attach(trainer)
+    with pytest.warns(HeldinWarning, match="the same for every batch"):
+        trainer.train()
+    expected = expected_values(make_trainer, lambda: Penalised(make_mlp()), values_of, sample_losses=class_losses)
+    assert values_of(stopping) == pytest.approx(expected, rel=1e-4)
+
+
+class Smoothed(Trainer):
+    """The loss is not the one that the model returns."""
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        labels = inputs.pop("labels")
+        logits = model.net(inputs["x"])
+        self.calls = [*getattr(self, "calls", []), 1]
+        self.metrics["loss"].append(0.0)
+        return 0.5 * cross_entropy(logits, labels, label_smoothing=0.3)
+
+    metrics = None
+
+
+class OverBatch(Trainer):
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        return model(**inputs)["loss"].sqrt()
+
+
+class Broken(Trainer):
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        if not self.state.global_step:
+            raise RuntimeError("no step yet")
+        return super().compute_loss(model, inputs)
+
+
+@pytest.mark.parametrize("attached", [True, False])
+def test_an_overridden_compute_loss_is_measured(attached, run, make_mlp, make_trainer, values_of):
+    def losses(model, batch):
+        return 0.5 * cross_entropy(model.net(batch["x"]), batch["labels"], reduction="none", label_smoothing=0.3)
+
+    stopping = HeldInStopping()
+    trainer = make_trainer(run.Digits(make_mlp()), num_train_epochs=2, subclass=Smoothed)
+    trainer.metrics = {"loss": []}
+    if attached:
+        stopping.attach(trainer)
+    else:
+        trainer.add_callback(stopping)
+    trainer.train()
+    assert len(trainer.calls) == len(trainer.metrics["loss"]) == 20  # the steps of training, and no others
+    trainer = make_trainer(run.Digits(make_mlp()), num_train_epochs=2, subclass=Smoothed)
+    trainer.metrics = {"loss": []}
+    expected = HeldInStopping(sample_losses=losses).attach(trainer)
+    trainer.train()
+    assert values_of(stopping) == pytest.approx(values_of(expected), rel=1e-4)
+
+
+def test_a_compute_loss_over_the_batch_is_measured_per_batch_with_a_notice(run, make_mlp, make_trainer, values_of):
+    trainer = make_trainer(run.Digits(make_mlp()), num_train_epochs=2, subclass=OverBatch)
+    stopping = HeldInStopping().attach(trainer)
+    with pytest.warns(HeldinWarning, match="one number per batch. Gradient disparity is re-scaled by the mean loss"):
+        trainer.train()
+    trainer = make_trainer(run.Digits(make_mlp()), num_train_epochs=2, subclass=OverBatch)
+    expected = HeldInStopping(
+        signal=heldin.GradientDisparity(rescale="mean"), batch_loss=lambda model, batch: model(**batch)["loss"].sqrt()
+    ).attach(trainer)
+    trainer.train()
+    assert values_of(stopping) == values_of(expected)
+
+
+def test_a_signal_that_needs_losses_per_sample_is_refused_before_training(run, mlp, make_trainer):
+    trainer = make_trainer(run.Digits(mlp), subclass=OverBatch)
+    HeldInStopping(signal="gsnr", warmup=10).attach(trainer)
+    with (
+        pytest.warns(HeldinWarning, match="one number per batch"),
+        pytest.raises(UnmeasurableError, match="The signal 'gsnr' cannot be measured here"),
+    ):
         trainer.train()
     assert trainer.state.global_step == 0
 
 
-def test_a_compute_loss_func_is_refused(make_trainer):
-    trainer = make_trainer()
-    trainer.compute_loss_func = lambda outputs, labels, num_items_in_batch: cross_entropy(outputs["logits"], labels)
+def test_a_compute_loss_that_cannot_be_run_is_refused_with_both_losses(run, mlp, make_trainer):
+    trainer = make_trainer(run.Digits(mlp), subclass=Broken)
     HeldInStopping().attach(trainer)
-    with pytest.raises(ArgumentError, match="compute_loss_func"):
+    with pytest.raises(LossError, match=r"compute_loss raises RuntimeError: no step yet, while the mean .* is 2\.\d"):
         trainer.train()
+    assert trainer.state.global_step == 0
+
+
+def test_a_compute_loss_func_is_measured(run, make_mlp, make_trainer, values_of):
+    def loss_func(outputs, labels, num_items_in_batch):
+        return cross_entropy(outputs["logits"], labels, reduction="sum") / num_items_in_batch
+
+    class OptionalLoss(run.Digits):
+        def forward(self, x, labels=None):
+            return {"logits": self.net(x)}
+
+    trainer = make_trainer(OptionalLoss(make_mlp()), num_train_epochs=2)
+    trainer.compute_loss_func = loss_func
+    stopping = HeldInStopping().attach(trainer)
+    trainer.train()
+    trainer = make_trainer(OptionalLoss(make_mlp()), num_train_epochs=2)
+    trainer.compute_loss_func = loss_func
+    expected = HeldInStopping(sample_losses=class_losses).attach(trainer)
+    trainer.train()
+    assert values_of(stopping) == pytest.approx(values_of(expected), rel=1e-4)
+
+
+class WeightedTokens(Trainer):
+    """A loss of tokens that is not the model's own."""
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        logits = model(**inputs).logits
+        scores, labels = logits[:, :-1].reshape(-1, 20), inputs["labels"][:, 1:].reshape(-1)
+        return 0.5 * cross_entropy(scores, labels, label_smoothing=0.5)
+
+
+def test_a_loss_of_flattened_tokens_is_folded(make_trainer, padded_texts, values_of):
+    def losses(model, batch):
+        labels = batch["labels"][:, 1:]
+        scores = model(**batch).logits[:, :-1].transpose(1, 2)
+        losses = cross_entropy(scores, labels, reduction="none", label_smoothing=0.5)
+        return 0.5 * losses.sum(1) / (labels != -100).sum(1)
+
+    texts = [{name: value[0] for name, value in padded_texts(1, 9).items()} for _ in range(40)]
+    values = []
+    for arguments in ({}, {"sample_losses": losses}):
+        torch.manual_seed(3)
+        options = {"per_device_train_batch_size": 8, "num_train_epochs": 1, "subclass": WeightedTokens}
+        trainer = make_trainer(MODELS["Llama"](), texts, **options)
+        stopping = HeldInStopping(**arguments).attach(trainer)
+        trainer.train()
+        values.append(values_of(stopping))
+    assert values[0] == pytest.approx(values[1], rel=1e-3)
 
 
 def test_two_losses_are_refused():
-    with pytest.raises(ArgumentError, match="Found both"):
+    with pytest.raises(ArgumentError, match="Found loss_fn and sample_losses"):
         HeldInStopping(loss_fn=nn.CrossEntropyLoss(), sample_losses=lambda model, batch: batch)
 
 
@@ -260,7 +393,6 @@ def test_only_the_adapters_of_a_lora_model_are_probed(signal, make_trainer, same
     assert all(reading.values[signal] > 0 for reading in stopping.stopper.history)
     assert same_state(frozen, {name: value for name, value in model.state_dict().items() if "lora_" not in name})
     losses = OutputLosses()
-    losses.identify(model, padded_texts(4, 9))
     rows = heldin.Probe(model, None, sample_losses=losses).gradients([padded_texts(4, 9)], "none").matrix()
     assert rows.shape[1] == model.get_nb_trainable_parameters()[0] < 0.2 * base.num_parameters()
 

@@ -22,7 +22,7 @@ from heldin.errors import ArgumentError, HeldinError, LossError, MissingExtraErr
 from heldin.integrations._adapter import Adapter, Losses, missing_extra
 from heldin.integrations._loss_capture import LOSS_REMEDY
 from heldin.measuring import NUM_POOLED
-from heldin.probing.batches import draw
+from heldin.probing.batches import Batch, draw
 from heldin.probing.isolation import derive_seed, preserve_state, seeded_randomness
 from heldin.probing.losses import LossFunction, SampleLosses, unreduced
 from heldin.signals import signals_by_label
@@ -51,8 +51,8 @@ class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
     """Early stopping from the training data alone: `model.fit(x, y, callbacks=[HeldInStopping(patience=5)])`.
 
     The loss is the compiled one, of a model with one output; the state is saved with its weights. `loss_fn` is called
-    as `loss_fn(model(inputs), targets)`, `sample_losses` as `sample_losses(model, batch)`. Put this callback first, so
-    that the others see its values and save its state.
+    as `loss_fn(model(inputs), targets)`, `sample_losses` and `batch_loss` as `f(model, batch)`. Put this callback
+    first, so that the others see its values and save its state.
 
     Example:
         >>> import keras, numpy
@@ -72,12 +72,13 @@ class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
             data: a `DataLoader` or a list of batches, to draw from instead of the batches that pass through training.
                 Signals that read the same samples each time (`LabelWave`) need it.
             **arguments: the arguments of every framework: `signal`, `rule`, `patience`, `batches`, `probes`, `every`,
-                `warmup`, `keep`, `loss_fn`, `sample_losses`, `seed`.
+                `warmup`, `keep`, `loss_fn`, `sample_losses`, `batch_loss`, `num_samples`, `seed`.
         """
         Callback.__init__(self)
         Adapter.__init__(self, **arguments)
         self.data = data
         self._bound = False
+        self._checked = False
         self._already_stopped = False  # `fit` resumes a training that was stopped: no batch is trained on
         self._values: dict[str, float] = {}  # of this epoch
         needs = [signal.needs for signal in signals_by_label(self.signal).values()]
@@ -101,7 +102,7 @@ class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
 
     def on_train_begin(self, logs: Logs = None) -> None:
         """Wrap `train_function`."""
-        self._bound = False
+        self._bound = self._checked = False
         _BatchTap(self, self.model)
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
@@ -129,10 +130,14 @@ class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
         self.finish()
         self._pending_state = None
 
-    def measure_and_decide(self, loader: Iterable[object]) -> dict[str, float]:
-        """Before the first measurement, compare the compiled loss with the per-sample losses computed here."""
-        if not self.stopper.history and not self._loss_given:
+    def check(self, loader: Iterable[Batch]) -> None:
+        """Compare the compiled loss with the per-sample losses computed here, too."""
+        if not self._loss_given:
             _check_loss(self.model, draw(loader, 1, seed=self.seed)[0])
+        super().check(loader)
+
+    def measure_and_decide(self, loader: Iterable[Batch]) -> dict[str, float]:
+        """Sample from other batches after each measurement."""
         values = super().measure_and_decide(loader)
         if values:
             self._sampler.restart(len(self.stopper.history))
@@ -162,7 +167,17 @@ class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
         self._stop()
 
     def _resolve_losses(self, model: nn.Module, losses: Losses) -> Losses:
-        return (None, StatelessLosses(*losses)) if isinstance(model, keras.Model) else losses
+        if not isinstance(model, keras.Model):
+            return losses
+        if losses.batch_loss is not None:
+            return Losses(batch_loss=StatelessLosses(sample_losses=losses.batch_loss))
+        return Losses(sample_losses=StatelessLosses(losses.loss_fn, losses.sample_losses))
+
+    def _before_batch(self, batch: object) -> None:
+        """Before the first step, find out what cannot be measured: on the given data, or on the first batch alone."""
+        if not self._checked:
+            self._checked = True
+            self.check([batch] * self.batches if self.data is None else self.data)
 
     def _after_batch(self, batch: object) -> None:
         if self.data is None and not (self.probes == "fixed" and self.stopper.history):
@@ -215,6 +230,7 @@ class _BatchTap:
     def __call__(self, data: Any) -> dict[str, Any]:
         if self.stopping._already_stopped:
             return {}
+        self.stopping._before_batch(data[0])
         logs: dict[str, Any] = self.inner(data)
         self.stopping._after_batch(data[0])
         return logs
@@ -243,7 +259,7 @@ class _SavedState(keras.losses.Loss):  # type: ignore[misc]
 
 
 class StatelessLosses:
-    """Per-sample losses f(model, batch) that discard what layers write: of the user's loss, or the compiled one."""
+    """Losses f(model, batch) that discard what layers write: of the user's loss, or the compiled one."""
 
     def __init__(self, loss_fn: LossFunction | None = None, sample_losses: SampleLosses | None = None) -> None:
         self.loss_fn = loss_fn

@@ -73,6 +73,7 @@ class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
         if self._loader == ():
             with seeded_randomness(None):
                 self._loader = net.get_iterator(dataset_train, training=True)
+            self.check(self._loader)
 
     def on_batch_end(self, net: NeuralNet, batch: object = None, training: bool = False, **kwargs: object) -> None:
         """Measure, if optimizer steps are counted."""

@@ -194,17 +194,21 @@ def _find_trainer(callback: TrainerCallback) -> Trainer | None:
 
 def _step_of(trainer: Trainer) -> Any:
     """f(model, batch) -> the loss that the Trainer computes. A closure: the data that a Trainer holds is not walked."""
+    counts_items = False
 
     def step(model: nn.Module, batch: Mapping[str, object]) -> Any:
+        nonlocal counts_items
         with _preserve_attributes(trainer), _preserve_attributes(trainer.state):
             inputs = trainer._prepare_inputs(dict(batch))
-            try:
-                return trainer.compute_loss(model, dict(inputs))
-            except TypeError:  # it divides by the number of items
-                num_items = trainer._get_num_items_in_batch([inputs], trainer.args.device)
-                if num_items is None:
-                    raise
-                return trainer.compute_loss(model, dict(inputs), num_items_in_batch=num_items)
+            if not counts_items:
+                try:
+                    return trainer.compute_loss(model, dict(inputs))
+                except TypeError:  # it may divide by the number of items
+                    counts_items = trainer._get_num_items_in_batch([inputs], trainer.args.device) is not None
+                    if not counts_items:
+                        raise
+            num_items = trainer._get_num_items_in_batch([inputs], trainer.args.device)
+            return trainer.compute_loss(model, dict(inputs), num_items_in_batch=num_items)
 
     return step
 
