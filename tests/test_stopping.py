@@ -134,7 +134,7 @@ def test_every_and_warmup_count_calls():
 
 
 def test_calls_that_are_not_due_do_not_use_the_loader():
-    stopper = EarlyStopping(net(), LOSS, warmup=1)
+    stopper = EarlyStopping(net(), LOSS, every=2)
     assert not stopper.step(iter(()))
 
 

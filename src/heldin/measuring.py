@@ -29,7 +29,7 @@ from heldin.errors import (
 )
 from heldin.needs import MeasurementContext, compute_needs
 from heldin.probing.batches import Batch, as_list, draw, in_order, split_batch
-from heldin.probing.isolation import RestoreStreamsOnError, derive_seed
+from heldin.probing.isolation import UndoOnError, derive_seed
 from heldin.probing.losses import BatchLoss, LossFunction, SampleLosses
 from heldin.probing.outputs import OutputCache
 from heldin.probing.probe import Mode, Probe
@@ -108,7 +108,7 @@ def measure(
         skip_unmeasurable=everything,
     )
     reader.memory = dict(memory or {})
-    with RestoreStreamsOnError(batches, against, pool, *reader.probe.called_objects()):
+    with UndoOnError():
         values = reader.read_batches(as_list(batches), against=against, pool=pool, seed=seed).values
     if memory is not None:
         memory.update(reader.memory)
@@ -183,7 +183,7 @@ class SignalReader:
         The batches follow from the seed and the epoch. See `read_batches` for `first`.
         """
         read = partial(self._draw_and_read, loader, epoch, against=against, first=first)
-        with RestoreStreamsOnError(loader, against, *self.probe.called_objects()):
+        with UndoOnError():
             if self.together and distributed.is_available() and distributed.is_initialized():
                 return mean_reading(read)
             return read()

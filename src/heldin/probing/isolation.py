@@ -52,13 +52,82 @@ CLOSED_PACKAGES = {"torch", "numpy", "lightning", "pytorch_lightning", "lightnin
 SHARED_BY_THREADS = {"_thread", "threading", "queue", "_queue", "_io", "socket", "subprocess", "concurrent", "asyncio"}
 SHARDED_CLASSES = {"FullyShardedDataParallel", "FSDPModule", "DTensor", "FlatParameter"}
 
-_one_thread = threading.RLock()  # held while random streams are seeded
+_measuring: dict[
+    str, tuple[int, object]
+] = {}  # the thread that is measuring, if any: "thread" -> (id, its first entry)
 
 
 def derive_seed(seed: int, *place: int | str) -> int:
     """Return a seed for one place in the program: unrelated streams for neighbouring seeds and places."""
     digest = hashlib.sha256(":".join(map(str, (seed, *place))).encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1  # 63 bits: accepted by every generator
+
+
+class Undo:
+    """Functions that restore something, called in reverse order. Calling one twice should not matter."""
+
+    def __init__(self) -> None:
+        self.callbacks: list[Callable[[], object]] = []
+
+    def callback(self, function: Callable[..., object], *arguments: Any) -> None:
+        """Add a function to be called with these arguments."""
+        self.callbacks.append(functools.partial(function, *arguments))
+
+    def run(self) -> None:
+        """Call what is left."""
+        while self.callbacks:
+            self.callbacks[-1]()
+            self.callbacks.pop()  # not before the call: it may be interrupted
+
+    def run_all(self) -> None:
+        """Call what is left; a function that fails does not keep the others from being called."""
+        callbacks, self.callbacks = self.callbacks, []
+        with ExitStack() as stack:
+            for callback in callbacks:
+                stack.callback(callback)
+
+
+class _OfThread(threading.local):
+    """What this thread still has to undo, the innermost last."""
+
+    def __init__(self) -> None:
+        self.undos: list[Undo] = []
+
+
+_open = _OfThread()
+
+
+@contextmanager
+def undoing() -> Iterator[Undo]:
+    """Yields an `Undo` that runs on exit, after those inside of it. An interruption of the exit loses no function."""
+    undo = Undo()
+    try:
+        try:
+            _open.undos.append(undo)
+            yield undo
+        finally:
+            while undo in _open.undos:  # an inner one is left over if its exit was interrupted
+                _open.undos[-1].run()
+                _open.undos.pop()
+    except BaseException:
+        while undo in _open.undos:
+            _open.undos.pop().run_all()
+        raise
+
+
+class UndoOnError:
+    """If the block raises, undo at once what contexts inside of it have left.
+
+    An interruption may arrive while a context is entered or left. The `with` statement does not call it again, and
+    Python closes it only when the traceback is deleted.
+    """
+
+    def __enter__(self) -> None:
+        self.depth = len(_open.undos)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        while kind is not None and len(_open.undos) > self.depth:
+            _open.undos.pop().run_all()
 
 
 @contextmanager
@@ -68,14 +137,15 @@ def seeded_randomness(seed: int | None, *objects: object) -> Iterator[None]:
     With `seed=None` the streams continue from their present state, and are restored too. Raises if another thread is
     inside.
     """
-    if not _one_thread.acquire(blocking=False):
-        raise HeldinError(
-            "Only one thread of a process should measure at a time, since they share its random streams. Found another "
-            "thread that is measuring. Measure in one thread, or train each model in a separate process."
-        )
-    with ExitStack() as undo:
-        undo.callback(_one_thread.release)
-        streams = _streams(objects)
+    with undoing() as undo:
+        entry = (threading.get_ident(), object())
+        undo.callback(_leave, entry)
+        if _measuring.setdefault("thread", entry)[0] != entry[0]:
+            raise HeldinError(
+                "Only one thread of a process should measure at a time, since they share its random streams. Found "
+                "another thread that is measuring. Measure in one thread, or train each model in a separate process."
+            )
+        streams = [*_global_streams(), *(_stream(generator) for generator in find_generators(objects))]
         for stream in streams:  # all of them, before anything is seeded: an interruption restores every stream
             undo.callback(stream.restore)
         if seed is not None:
@@ -84,24 +154,9 @@ def seeded_randomness(seed: int | None, *objects: object) -> Iterator[None]:
         yield
 
 
-class RestoreStreamsOnError:
-    """Restores all random streams if the block raises, with the generators held by `objects`.
-
-    It encloses the contexts of a measurement. An interruption may arrive while one of them is entered or left, and is
-    then not handled by that context itself. The states are read at creation, so entering changes nothing.
-    """
-
-    def __init__(self, *objects: object) -> None:
-        self.streams = _streams(objects)
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None:
-            with ExitStack() as undo:
-                for stream in self.streams:
-                    undo.callback(stream.restore)
+def _leave(entry: tuple[int, object]) -> None:
+    if _measuring.get("thread") is entry:
+        del _measuring["thread"]
 
 
 def find_generators(objects: Iterable[object]) -> list[Any]:
@@ -172,10 +227,6 @@ class _Stream(NamedTuple):
     seed: Callable[[int], object]
 
 
-def _streams(objects: Iterable[object]) -> list[_Stream]:
-    return [*_global_streams(), *(_stream(generator) for generator in find_generators(objects))]
-
-
 def _global_streams() -> Iterator[_Stream]:
     yield _Stream(functools.partial(random.setstate, random.getstate()), random.seed)
     numpy = sys.modules.get("numpy")
@@ -211,16 +262,17 @@ def _stream(generator: Any) -> _Stream:
 def preserve_state(*models: nn.Module, mode: str) -> Iterator[None]:
     """Undo on exit everything that happens to `models` inside. `mode` is `"train"` or `"eval"`."""
     modules = list(dict.fromkeys(module for model in models for module in model.modules()))
-    with ExitStack() as undo:
+    with undoing() as undo:
         for parameter in dict.fromkeys(p for model in models for p in model.parameters()):
             undo.callback(_restore_parameter, parameter, parameter._backward_hooks, parameter.requires_grad)
             parameter._backward_hooks = None
         for tensor in _written_by_forward(modules):
             # With its version counter: a backward pass that is still to come has saved this tensor.
-            undo.enter_context(_unsafe_preserve_version_counter(tensor))
+            version = _unsafe_preserve_version_counter(tensor)
+            version.__enter__()
+            undo.callback(version.__exit__, None, None, None)
             undo.callback(tensor.detach().copy_, tensor.detach().clone())
-        registries = torch_module._global_backward_hooks, torch_module._global_backward_pre_hooks
-        undo.enter_context(without_hooks(*registries))
+        _remove_hooks(undo, torch_module._global_backward_hooks, torch_module._global_backward_pre_hooks)
         for module in modules:
             if isinstance(module, torch.jit.ScriptModule) and hasattr(module, "training"):
                 undo.callback(setattr, module, "training", module.training)  # stored in C++, not in vars(module)
@@ -241,11 +293,15 @@ def preserve_state(*models: nn.Module, mode: str) -> Iterator[None]:
 @contextmanager
 def without_hooks(*registries: dict[int, Any]) -> Iterator[None]:
     """Remove all hooks from these registries, and put them back on exit."""
-    with ExitStack() as undo:
-        for hooks in registries:
-            undo.callback(hooks.update, dict(hooks))
-            hooks.clear()
+    with undoing() as undo:
+        _remove_hooks(undo, *registries)
         yield
+
+
+def _remove_hooks(undo: Undo, *registries: dict[int, Any]) -> None:
+    for hooks in registries:
+        undo.callback(hooks.update, dict(hooks))
+        hooks.clear()
 
 
 @contextmanager

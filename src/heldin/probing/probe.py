@@ -101,13 +101,6 @@ class Probe:
             )
         return parameters
 
-    def called_objects(self) -> list[object]:
-        """All objects that a measurement calls and that may hold random generators: modules and losses."""
-        return [*self.loss.parts, *(module for model in self._models() for module in model.modules())]
-
-    def _models(self) -> list[nn.Module]:
-        return [held for held in (self.model, *self.loss.parts) if isinstance(held, nn.Module)]
-
     @contextmanager
     def session(self, *, seed: int | None = None, mode: Mode | None = None) -> Iterator[set[torch.device]]:
         """A context in which the model may be run; on exit everything is as before. Yields the model's devices.
@@ -117,9 +110,10 @@ class Probe:
         refuse_unready(self.model)
         versions = parameter_versions(self.model)
         devices = {parameter.device for parameter in self.parameters()}
-        models = self._models()
+        models = [held for held in (self.model, *self.loss.parts) if isinstance(held, nn.Module)]
+        modules = [module for model in models for module in model.modules()]
         with (
-            seeded_randomness(self.seed if seed is None else seed, *self.called_objects()),
+            seeded_randomness(self.seed if seed is None else seed, *self.loss.parts, *modules),
             eager_full_precision(device_types={device.type for device in devices}, autocast=self.autocast),
             preserve_state(*models, mode=self.mode if mode is None else mode),
         ):
@@ -236,7 +230,8 @@ class Probe:
         unreached = {parameter for i, parameter in enumerate(parameters) if all(row[i] is None for row in rows)}
         if not rows or not unreached:
             return
-        names = [name for name, parameter in self.model.named_parameters() if parameter in unreached]
+        named = self.model.named_parameters()
+        names = [name.removeprefix("_orig_mod.") for name, parameter in named if parameter in unreached]
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         self.warn_once(
             "unreached",
