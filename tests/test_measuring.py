@@ -24,6 +24,8 @@ from heldin.errors import (
     UnmeasurableError,
 )
 from heldin.measuring import SignalReader
+from heldin.probing.batches import split_batch, split_indices
+from heldin.probing.isolation import derive_seed
 from heldin.signals import reference
 
 LOSS = nn.CrossEntropyLoss()
@@ -442,3 +444,135 @@ def test_a_model_that_returns_its_loss_needs_no_other():
     pairs = [(torch.randn(8, 4), torch.randint(3, (8,))) for _ in range(3)]
     expected = heldin.measure(model.layer, nn.CrossEntropyLoss(), pairs)
     assert heldin.measure(model, None, [{"x": x, "labels": y} for x, y in pairs]) == expected
+
+
+class Graph:
+    """30 nodes, of which `num` are used in training."""
+
+    def __init__(self, num=21):
+        generator = torch.Generator().manual_seed(2)
+        self.x, self.y = torch.randn(30, 4, generator=generator), torch.randint(3, (30,), generator=generator)
+        self.adjacency = (torch.rand(30, 30, generator=generator) < 0.2).float() + torch.eye(30)
+        self.train_mask = torch.arange(30) < num
+
+
+def graph_losses(model, graph):
+    outputs = graph.adjacency @ model(graph.x)
+    return F.cross_entropy(outputs[graph.train_mask], graph.y[graph.train_mask], reduction="none")
+
+
+class TestSingleBatch:
+    """One batch per epoch: its samples, or its losses, are split."""
+
+    def test_parts_are_batches_of_different_samples(self):
+        model, seen = net(), []
+
+        def losses(model, batch):
+            seen.append(batch[0])
+            return F.cross_entropy(model(batch[0]), batch[1], reduction="none")
+
+        data = loader(42, batch_size=64)
+        whole = SignalReader(model, None, signals="gradient_disparity", sample_losses=losses)
+        with pytest.warns(
+            HeldinWarning, match="single batch per epoch. Measuring on 5 batches of .* new ones"
+        ) as caught:
+            first, second = whole.read(data, 0), whole.read(data, 1)
+        assert len(caught) == 1
+        assert first.num_batches == 5
+        assert [len(x) for x in seen] == [9, 9, 8, 8, 8] * 2
+        for parts in (seen[:5], seen[5:]):
+            rows = {tuple(row) for x in parts for row in x.tolist()}
+            assert rows == {tuple(row) for row in data.dataset.tensors[0].tolist()}
+        assert disparity(first) != disparity(second)
+        with pytest.warns(HeldinWarning, match="the same ones each time"):
+            fixed = reader(model, probes="fixed")
+            assert disparity(fixed.read(data, 0)) == disparity(fixed.read(data, 1)) == disparity(first)
+
+    @pytest.mark.filterwarnings("ignore:The loader gives a single batch")
+    def test_readings_are_those_of_the_same_parts_given_as_batches(self):
+        model, data = net(), [(torch.randn(40, 4), torch.randint(3, (40,)))]
+        signals = [
+            "gradient_disparity",
+            "gsnr",
+            "cosine",
+            "class_alignment",
+            "gwa",
+            GradientDisparity(rescale="pooled_std"),
+        ]
+        found = SignalReader(model, LOSS, signals=signals).read(data, 0)
+        parts = split_batch(data[0], 5, seed=derive_seed(0, "parts", 0))
+        assert found.values == heldin.measure(model, LOSS, parts, signals=signals, seed=derive_seed(0, "probe", 0))
+
+    @pytest.mark.parametrize("probes", ["fresh", "fixed"])
+    def test_losses_of_a_graph_are_split_after_one_forward_pass(self, probes):
+        graph, model, passes = Graph(), nn.Linear(4, 3), []
+
+        def losses(model, batch):
+            passes.append(1)
+            return graph_losses(model, batch)
+
+        signals = ["gradient_disparity", "cosine", GradientDisparity(rescale="pooled_std")]
+        whole = SignalReader(model, None, signals=signals, sample_losses=losses, probes=probes)
+        with pytest.warns(HeldinWarning, match="Measuring on 5 random parts of its losses"):
+            found = [whole.read([graph], epoch) for epoch in range(2)]
+        assert len(passes) == 2
+        assert found[0].num_batches == 5
+        assert (found[0].values == found[1].values) == (probes == "fixed")
+
+        rows, losses = [], graph_losses(model, graph)
+        for part in split_indices(21, 5, seed=derive_seed(0, "probe", 0)):
+            scaled = losses[part].mean() / losses[part].std()
+            row = torch.autograd.grad(scaled, list(model.parameters()), retain_graph=True)
+            rows.append(torch.cat([part.flatten() for part in row]))
+        expected = torch.stack([(rows[i] - rows[j]).norm() for i in range(5) for j in range(i)]).mean()
+        assert disparity(found[0]) == pytest.approx(float(expected), rel=1e-5)
+
+    @pytest.mark.filterwarnings("ignore:The loader gives a single batch")
+    @pytest.mark.parametrize("signal", ["gsnr", "class_alignment", "gwa", "optimization_variance"])
+    def test_other_needs_are_refused_for_a_batch_that_cannot_be_divided(self, signal):
+        model = nn.Linear(4, 3)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        whole = SignalReader(model, None, signals=signal, sample_losses=graph_losses, optimizer=optimizer)
+        with pytest.raises(UnmeasurableError, match=f"The signal '{signal}' cannot be measured.*cannot be divided"):
+            whole.read([Graph()], 0)
+
+    @pytest.mark.filterwarnings("ignore:The loader gives a single batch")
+    def test_outputs_of_a_graph_are_compared_over_time(self):
+        whole = SignalReader(nn.Linear(4, 3), None, signals="label_wave", sample_losses=graph_losses)
+        assert [whole.read([Graph()], epoch).values["label_wave"] for epoch in range(2)] == [None, 0.0]
+
+    def test_too_few_samples_are_refused(self):
+        with pytest.raises(BatchesError, match="Found 1 in the loader.*smaller batch size"):
+            reader(net()).read(loader(9, batch_size=9), 0)
+        small = SignalReader(nn.Linear(4, 3), None, signals="gradient_disparity", sample_losses=graph_losses)
+        with (
+            pytest.warns(HeldinWarning, match="single batch"),
+            pytest.raises(BatchesError, match="2 samples for each of its 5 parts. Found 9 samples"),
+        ):
+            small.read([Graph(9)], 0)
+
+    def test_a_batch_loss_needs_a_batch_that_can_be_divided(self):
+        signal = GradientDisparity(rescale="mean")
+        whole = SignalReader(nn.Linear(4, 3), None, signals=signal, batch_loss=contrastive)
+        with pytest.warns(HeldinWarning, match="single batch"):
+            assert whole.read([(torch.randn(20, 4), torch.randn(20, 4))], 0).num_batches == 5
+        whole = SignalReader(nn.Linear(4, 3), None, signals=signal, batch_loss=lambda m, b: graph_losses(m, b).mean())
+        with pytest.raises(BatchesError, match="Found 1 in the loader"):
+            whole.read([Graph()], 0)
+
+    @pytest.mark.parametrize(
+        ("batch", "divided"),
+        [
+            ((torch.zeros(20, 3), torch.zeros(20)), True),
+            ({"x": torch.zeros(20, 3), "more": [torch.zeros(20)], "none": None}, True),
+            ((torch.zeros(20, 3), torch.zeros(2, 30), torch.zeros(20)), False),
+            ((torch.zeros(20, 3), torch.zeros(20, 20), torch.zeros(20)), False),
+            ((["text"] * 20, torch.zeros(20)), False),
+            (Graph(), False),
+        ],
+        ids=["pair", "dictionary", "edges", "adjacency", "texts", "object"],
+    )
+    def test_only_tensors_with_one_row_per_sample_are_divided(self, batch, divided):
+        parts = split_batch(batch, 4, seed=0)
+        assert (parts is not None) == divided
+        assert parts is None or len(parts) == 4

@@ -6,8 +6,10 @@ import copy
 import io
 import json
 import math
+import random
 import sys
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -28,7 +30,7 @@ from heldin import (
     any_of,
     replay,
 )
-from heldin.errors import ArgumentError, BatchesError, HeldinWarning, MissingExtraError, NotFiniteError
+from heldin.errors import ArgumentError, BatchesError, HeldinWarning, LossError, MissingExtraError, NotFiniteError
 
 LOSS = nn.CrossEntropyLoss()
 
@@ -134,7 +136,7 @@ def test_every_and_warmup_count_calls():
 
 
 def test_calls_that_are_not_due_do_not_use_the_loader():
-    stopper = EarlyStopping(net(), LOSS, warmup=1)
+    stopper = EarlyStopping(net(), LOSS, every=2)
     assert not stopper.step(iter(()))
 
 
@@ -143,6 +145,84 @@ def test_one_batch_raises_and_nothing_is_recorded():
     with pytest.raises(BatchesError, match="Found 1 in the loader.*smaller batch size"):
         stopper.step(loader(8))
     assert stopper.state_dict() == EarlyStopping(net(), LOSS).state_dict()
+
+
+def test_an_unknown_argument_is_refused_with_the_closest_one():
+    with pytest.raises(TypeError, match="unexpected argument 'signals'. Did you mean 'signal'?"):
+        EarlyStopping(net(), LOSS, signals=["gradient_disparity"])
+
+
+class Noisy(nn.Module):
+    """Uses all that a measurement has to restore."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.generator = (
+            nn.Sequential(nn.Linear(4, 16), nn.BatchNorm1d(16), nn.Linear(16, 3)),
+            torch.Generator(),
+        )
+
+    def forward(self, x):
+        return self.body(x + random.random() + np.random.random() + torch.randn(x.shape, generator=self.generator))
+
+
+def plain(thing):
+    """Values that can be compared: tensors and arrays as lists."""
+    if isinstance(thing, dict):
+        return {key: plain(value) for key, value in thing.items()}
+    if isinstance(thing, (list, tuple)):
+        return [plain(value) for value in thing]
+    return thing.tolist() if isinstance(thing, (torch.Tensor, np.ndarray)) else thing
+
+
+def test_a_check_leaves_no_trace():
+    def everything():
+        streams = random.getstate(), np.random.get_state(), torch.get_rng_state()
+        generators = model.generator.get_state(), data.generator.get_state()
+        return plain([streams, generators, stopper.state_dict(), stopper.history, model.state_dict(), model.training])
+
+    model, data = Noisy(), loader(shuffle=True, generator=torch.Generator().manual_seed(1))
+    stopper = EarlyStopping(model, LOSS, signal=["gradient_disparity", "label_wave"], keep="lowest")
+    stopper.observe(list(range(64)), torch.randn(64, 3))
+    before = everything()
+    stopper.check(data)
+    assert everything() == before
+    stopper.step(data)
+    with pytest.warns(HeldinWarning, match="observe"):
+        before = everything()
+        stopper.check(data)
+    assert everything() == before
+    other = EarlyStopping(model, LOSS, signal=["gradient_disparity", "label_wave"])
+    other.observe(list(range(64)), stopper.reader.cache.outputs)
+    other.step(data)
+    assert other.history == stopper.history
+
+
+def test_a_check_raises_what_a_step_would_raise():
+    stopper = EarlyStopping(net(), lambda output, target: output.mean())
+    with pytest.raises(LossError) as expected:
+        stopper.step(loader())
+    with pytest.raises(LossError) as found:
+        stopper.check(loader())
+    assert str(found.value) == str(expected.value)
+
+
+def test_an_unusable_loss_is_found_in_the_first_call_of_a_warmup():
+    stopper = EarlyStopping(net(), lambda output, target: output.mean(), warmup=10)
+    with pytest.raises(LossError, match="one value per sample. Found a single number"):
+        stopper.step(loader())
+    assert stopper.state_dict() == EarlyStopping(net(), LOSS).state_dict()
+    passes = []
+
+    def counted(model, batch):
+        passes.append(1)
+        return nn.functional.cross_entropy(model(batch[0]), batch[1], reduction="none")
+
+    stopper = EarlyStopping(net(), sample_losses=counted, warmup=3)
+    for expected in (5, 5, 5, 10, 15):  # the check, nothing, nothing, and two readings
+        stopper.step(loader())
+        assert len(passes) == expected
+    assert [reading.epoch for reading in stopper.history] == [3, 4]
 
 
 def test_several_signals_are_measured_and_the_first_decides():

@@ -28,8 +28,8 @@ from heldin.errors import (
     warn,
 )
 from heldin.needs import MeasurementContext, compute_needs
-from heldin.probing.batches import Batch, as_list, draw, in_order
-from heldin.probing.isolation import derive_seed
+from heldin.probing.batches import Batch, as_list, draw, in_order, split_batch
+from heldin.probing.isolation import UndoOnError, derive_seed
 from heldin.probing.losses import BatchLoss, LossFunction, SampleLosses
 from heldin.probing.outputs import OutputCache
 from heldin.probing.probe import Mode, Probe
@@ -108,7 +108,8 @@ def measure(
         skip_unmeasurable=everything,
     )
     reader.memory = dict(memory or {})
-    values = reader.read_batches(as_list(batches), against=against, pool=pool, seed=seed).values
+    with UndoOnError():
+        values = reader.read_batches(as_list(batches), against=against, pool=pool, seed=seed).values
     if memory is not None:
         memory.update(reader.memory)
     return {label: math.nan if value is None else value for label, value in values.items()}
@@ -156,8 +157,6 @@ class SignalReader:
         self.optimizer = optimizer
         self.together = together
         self.skip_unmeasurable = skip_unmeasurable
-        while isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
-            model = model.module  # the wrapper would exchange buffers and wait for a rank that failed
         self.probe = Probe(
             model,
             loss_fn,
@@ -184,9 +183,10 @@ class SignalReader:
         The batches follow from the seed and the epoch. See `read_batches` for `first`.
         """
         read = partial(self._draw_and_read, loader, epoch, against=against, first=first)
-        if self.together and distributed.is_available() and distributed.is_initialized():
-            return mean_reading(read)
-        return read()
+        with UndoOnError():
+            if self.together and distributed.is_available() and distributed.is_initialized():
+                return mean_reading(read)
+            return read()
 
     def read_batches(
         self,
@@ -199,14 +199,18 @@ class SignalReader:
         outputs: Tensor | None = None,
         seed: int | None = None,
         first: bool = True,
+        num_parts: int = 1,
     ) -> Reading:
         """Read every signal once, on exactly these batches.
 
+        With `num_parts` the losses of each batch are split at random, and the parts are used in place of batches.
         Losses that are not finite, or all equal where their spread is needed, raise an error at the `first` reading,
         where they point to broken data or a broken model. Later they mean that training diverged, or fits its data
         exactly, and the signals that cannot be computed are NaN.
         """
-        context = MeasurementContext(self.probe, batches, against, pool, self.optimizer, samples, outputs, seed)
+        context = MeasurementContext(
+            self.probe, batches, against, pool, self.optimizer, samples, outputs, seed, num_parts
+        )
         tolerate: tuple[type[HeldinError], ...] = (UnmeasurableError,)
         if self.skip_unmeasurable:
             tolerate = (UnmeasurableError, BatchesError)
@@ -231,7 +235,7 @@ class SignalReader:
         if skipped:
             self._report_skipped(skipped)
         self.memory = memory
-        return Reading(epoch, values, len(batches))
+        return Reading(epoch, values, len(batches) * num_parts)
 
     def observe(self, indices: Any, outputs: Tensor) -> None:
         """Store outputs of the training pass, if a signal needs outputs."""
@@ -267,8 +271,11 @@ class SignalReader:
         pooling = any(signal.needs.pools_losses for signal in self.signals.values())
         wanted = max(self.batches, self.pool) if pooling else self.batches
         drawn = draw(loader, wanted, seed=derive_seed(self.seed, "draw", number))
-        batches = drawn[: self.batches]
-        self._check_number(len(batches))
+        batches, num_parts = drawn[: self.batches], 1
+        if len(batches) == 1:
+            batches, num_parts = self._split(batches[0], derive_seed(self.seed, "parts", number))
+            drawn = batches
+        self._check_number(len(batches) * num_parts)
         others = None
         if against is not None:
             others = draw(against, self.batches, seed=derive_seed(self.seed, "against", number))
@@ -276,15 +283,29 @@ class SignalReader:
             batches,
             epoch=epoch,
             against=others,
-            pool=drawn if pooling else None,
+            pool=drawn if pooling and num_parts == 1 else None,
             samples=lambda num: in_order(loader, seed=derive_seed(self.seed, "whole"), num_samples=num),
             outputs=self._training_outputs(loader),
             seed=derive_seed(self.seed, "probe", number),
             first=first,
+            num_parts=num_parts,
         )
         self.cache.updated = False
         self.drawn = self._drawing()
         return reading
+
+    def _split(self, batch: Batch, seed: int) -> tuple[list[Batch], int]:
+        """The parts of the only batch of an epoch; if it cannot be divided, the batch and the number of its parts."""
+        parts = split_batch(batch, self.batches, seed=seed)
+        if parts == [] or (parts is None and self.probe.loss.batch_loss is not None):
+            return [batch], 1
+        how = "batches of a random part of its samples" if parts is not None else "random parts of its losses"
+        self.probe.warn_once(
+            "one batch",
+            f"The loader gives a single batch per epoch. Measuring on {self.batches} {how}, "
+            + ("new ones each time." if self.probes == "fresh" else "the same ones each time."),
+        )
+        return ([batch], self.batches) if parts is None else (parts, 1)
 
     def _training_outputs(self, loader: Iterable[Batch]) -> Tensor | None:
         if self.cache.outputs is None:

@@ -32,6 +32,12 @@ from heldin.probing.steps import random_label_step, stepped_outputs
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+NEEDS_BATCHES = (
+    "It needs several batches, or one that consists of tensors whose first dimension is the sample. Found a single "
+    "batch that cannot be divided. Choose a signal of batch gradients: "
+    '"gradient_disparity", "gradient_variance", "cosine", "sign", "noise_scale".'
+)
+
 Payload = TypeVar("Payload", covariant=True)
 
 
@@ -47,6 +53,7 @@ class MeasurementContext:
     samples: Callable[[int | None], Iterable[Batch]] | None = None  # number -> batches of the same samples each time
     outputs: Tensor | None = None  # of the training pass, if it provided them
     seed: int | None = None
+    num_parts: int = 1  # parts into which the losses of each batch are split, for a batch that cannot be divided
 
 
 @dataclass(frozen=True)
@@ -81,11 +88,13 @@ class Need(ABC, Generic[Payload]):
         takes_steps: whether the optimizer of training is needed.
         uses_outputs: whether outputs of the training pass can be used.
         per_sample: whether gradients of single samples are computed.
+        splits_losses: whether a batch that cannot be divided (a graph) may be used, by `num_parts` of the context.
     """
 
     takes_steps: ClassVar[bool] = False
     uses_outputs: ClassVar[bool] = False
     per_sample: ClassVar[bool] = False
+    splits_losses: ClassVar[bool] = False
 
     @property
     def uses_sample_losses(self) -> bool:
@@ -130,6 +139,8 @@ def compute_needs(
         try:
             if need.uses_sample_losses and context.probe.loss.batch_loss is not None:
                 raise UnmeasurableError(NEEDS_SAMPLE_LOSSES)
+            if context.num_parts > 1 and not need.splits_losses:
+                raise UnmeasurableError(NEEDS_BATCHES)
             need.check(context)
         except tolerate as error:
             failed[need] = error
@@ -154,6 +165,8 @@ class BatchGradients(Need[Gram]):
     `against` adds the gradients of a second set of batches, after those of the first; `inner` adds inner products,
     for signals that need more than distances.
     """
+
+    splits_losses: ClassVar[bool] = True
 
     rescale: Rescale = "std"
     against: bool = False
@@ -196,6 +209,7 @@ class BatchGradients(Need[Gram]):
             compared=compared,
             seed=context.seed,
             at_least=2,
+            num_parts=context.num_parts,
         )
         with_inner = {(need.rescale, need.against) for need in needs if need.inner}
         grams: dict[tuple[Rescale, bool], Gram] = {}
@@ -240,6 +254,7 @@ class Outputs(Need[Tensor]):
     """
 
     uses_outputs: ClassVar[bool] = True
+    splits_losses: ClassVar[bool] = True
 
     num_samples: int | None = None
 

@@ -6,6 +6,7 @@ so a patience that was raised in between takes effect at once.
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -30,6 +31,7 @@ from heldin.types import Decision, Direction, Reading
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
+    from typing_extensions import Never
 
 VERSION = 1
 
@@ -47,8 +49,8 @@ class EarlyStopping:
             callable that returns one loss per sample. None if `sample_losses` is given.
         signal: what to measure: a name, an object with its options, or several of either. The first one decides,
             unless `rule` names others.
-        rule: when to stop: a rule, or the name of one. By default the rule of the signal's authors: for gradient
-            disparity the 5th rise.
+        rule: when to stop: a rule, or the name of one. By default the signal's default rule (that of its authors, or
+            NthRise(5) if they give none): for gradient disparity the 5th rise.
         patience: the patience of that rule, if `rule` is not a rule object.
         batches: s, the number of batches to measure on; in a distributed run, on each rank.
         probes: `"fresh"` draws new batches each time (as in the paper); `"fixed"` uses the same ones every time, which
@@ -114,7 +116,11 @@ class EarlyStopping:
         optimizer: Optimizer | None = None,
         together: bool = True,
         unit: Literal["epoch", "step"] = "epoch",
+        **unknown: Never,
     ) -> None:
+        for name in unknown:
+            known = inspect.signature(EarlyStopping).parameters
+            raise TypeError(f"EarlyStopping() got an unexpected argument {name!r}.{near_match(name, known)}")
         require_integer("every", every, at_least=1, remedy="every=1 measures at each call of step.")
         require_integer("warmup", warmup, at_least=0, remedy="warmup=0 measures from the first call of step.")
         require_choice("unit", unit, ("epoch", "step"))
@@ -198,7 +204,7 @@ class EarlyStopping:
         holders = self.reader, self.reader.cache
         before = [dict(vars(holder)) for holder in holders]
         try:
-            self.reader.read(loader, self._calls, against=against)
+            self.reader.read(loader, self._calls, against=against, first=not self._readings)
         finally:
             for holder, attributes in zip(holders, before, strict=True):
                 vars(holder).update(attributes)

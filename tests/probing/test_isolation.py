@@ -6,6 +6,7 @@ import functools
 import random
 import subprocess
 import sys
+import threading
 import weakref
 from collections import deque
 
@@ -16,14 +17,17 @@ from torch import Tensor, nn
 from torch.nn.modules import module as torch_module
 from torch.utils.data import ChainDataset, DataLoader, IterableDataset, RandomSampler, Subset, TensorDataset
 
+from heldin.errors import HeldinError
 from heldin.probing.isolation import (
     MAX_CONTAINER,
     MAX_DEPTH,
+    UndoOnError,
     derive_seed,
     eager_full_precision,
     find_generators,
     preserve_state,
     seeded_randomness,
+    undoing,
 )
 
 INPUTS = torch.linspace(-1.0, 1.0, 24).reshape(8, 3)
@@ -550,3 +554,105 @@ def test_neighbouring_seeds_and_places_have_unrelated_seeds():
     assert all(0 <= seed < 2**63 for seed in seeds)
     gaps = np.diff(np.sort(np.array(seeds, dtype=np.float64)))
     assert gaps.min() > 2**40
+
+
+class Schedule:
+    def __init__(self):
+        self.calls, self.values, self.total, self.table = 0, [], torch.zeros(2), torch.zeros(100)
+
+    def advance(self):
+        self.calls += 1
+        self.values.append(self.calls)
+        self.total += 1.0
+        self.new = True
+
+
+@pytest.mark.parametrize("keep", [lambda held: held, lambda held: {"inner": [held]}, Holder], ids=["it", "in", "of"])
+def test_objects_that_modules_hold_are_restored(keep):
+    schedule = Schedule()
+    model = nn.Linear(3, 3)
+    model.held = keep(schedule)
+    before = dict(vars(schedule))
+    with preserve_state(model, mode="train"):
+        schedule.advance()
+        assert (schedule.calls, schedule.values, schedule.total.tolist()) == (1, [1], [1.0, 1.0])
+        assert schedule.table is before["table"]  # data are not copied
+    assert vars(schedule) == before
+    assert all(vars(schedule)[name] is value for name, value in before.items())
+    assert (schedule.values, schedule.total.tolist()) == ([], [0.0, 0.0])
+
+
+def test_objects_that_another_thread_may_use_are_left_alone():
+    model, schedule = nn.Linear(3, 3), Schedule()
+    model.schedule, schedule.lock = schedule, threading.Lock()
+    with preserve_state(model, mode="train"):
+        schedule.advance()
+    assert schedule.calls == 1
+
+
+def test_a_second_thread_is_refused_while_the_first_one_measures():
+    errors = []
+
+    def measure():
+        try:
+            with seeded_randomness(1):
+                pass
+        except HeldinError as error:
+            errors.append(str(error))
+
+    def in_a_thread():
+        thread = threading.Thread(target=measure)
+        thread.start()
+        thread.join()
+
+    before = all_streams()
+    with seeded_randomness(5):
+        with seeded_randomness(6):  # the same thread may
+            pass
+        inside = all_streams()
+        in_a_thread()
+        assert all_streams() == inside
+    assert all_streams() == before
+    (message,) = errors
+    assert "Found another thread that is measuring" in message
+    in_a_thread()  # now it may
+    assert len(errors) == 1
+
+
+def test_undoing_calls_all_functions_in_reverse_order_also_if_one_is_interrupted_or_fails():
+    called = []
+
+    def fail_once(error):
+        called.append(error)
+        if called.count(error) == 1:
+            raise error
+
+    with pytest.raises(KeyboardInterrupt), undoing() as undo:
+        undo.callback(called.append, "first")
+        undo.callback(fail_once, KeyboardInterrupt)
+        undo.callback(called.append, "last")
+    assert called == ["last", KeyboardInterrupt, KeyboardInterrupt, "first"]
+
+    def fail():
+        raise OSError
+
+    with pytest.raises(OSError), undoing() as undo:  # noqa: PT011
+        undo.callback(called.append, "after a failure")
+        undo.callback(fail)
+    assert called[-1] == "after a failure"
+
+
+def test_a_context_that_was_left_open_is_undone_when_the_block_raises():
+    called = []
+    with pytest.raises(KeyboardInterrupt), UndoOnError():
+        left_open = undoing()
+        left_open.__enter__().callback(called.append, "inner")
+        with undoing() as undo:
+            undo.callback(called.append, "innermost")
+        raise KeyboardInterrupt
+    assert called == ["innermost", "inner"]
+    with undoing() as undo:
+        undo.callback(called.append, "later")
+        left_open.gen.close()  # what Python does when the traceback is deleted
+        assert called == ["innermost", "inner"]
+    assert called == ["innermost", "inner", "later"]

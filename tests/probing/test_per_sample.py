@@ -614,7 +614,7 @@ def test_several_losses_for_one_sample_are_refused_with_the_remedy():
         return found if len(found) == NUM else found.repeat_interleave(2)
 
     probe = Probe(convolution(), None, sample_losses=losses)
-    with pytest.raises(LossError, match="one sample should have one loss. Found 2. Check that the first dimension"):
+    with pytest.raises(LossError, match=r"one value for each of the 1 samples of a batch. Found shape \(2,\)"):
         sample_moments(probe, [images(torch.float32)])
 
 

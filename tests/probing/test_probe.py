@@ -7,10 +7,11 @@ import warnings
 
 import pytest
 import torch
-from torch import nn
+from torch import distributed, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+import heldin
 from heldin.errors import ArgumentError, BatchesError, HeldinWarning, LossError, NoSpreadError, NotFiniteError
 from heldin.probing.probe import Probe, gradient, num_values
 from heldin.probing.rescaling import RESCALINGS
@@ -240,6 +241,58 @@ def test_lazy_parameters_are_refused_and_not_initialised():
     probe.gradients(make_batches())
 
 
+def test_a_model_on_the_meta_device_is_refused_until_it_has_values():
+    with torch.device("meta"):
+        model = net()
+    probe = Probe(model, per_sample)
+    with pytest.raises(ArgumentError, match=r"Found that `0.weight` of Sequential is on the meta device.*to_empty"):
+        probe.gradients(make_batches())
+    model.to_empty(device="cpu")
+    for parameter in model.parameters():
+        nn.init.normal_(parameter)
+    probe.gradients(make_batches())
+
+
+def test_cached_parametrizations_are_refused():
+    model = nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(3, 2)))
+    with nn.utils.parametrize.cached():
+        with pytest.raises(ArgumentError, match=r"Found torch.nn.utils.parametrize.cached\(\).*Measure outside of it"):
+            Probe(model, per_sample).gradients(make_batches())
+        Probe(net(), per_sample).gradients(make_batches())  # it has none
+    Probe(model, per_sample).gradients(make_batches())
+
+
+@pytest.fixture
+def process_group(tmp_path):
+    distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/rendezvous", rank=0, world_size=1)
+    yield
+    distributed.destroy_process_group()
+
+
+def test_wrappers_of_replicated_models_are_removed(process_group):
+    model, batches = net(), make_batches()
+    expected = heldin.measure(model, per_sample, batches)
+    for wrapped in (nn.parallel.DistributedDataParallel(model), nn.DataParallel(model)):
+        assert heldin.measure(wrapped, per_sample, batches) == expected
+        assert Probe(wrapped, per_sample).model is model
+        stopper = heldin.EarlyStopping(wrapped, per_sample, batches=4, keep="lowest")
+        stopper.step(batches)
+        assert stopper.restore() == 0
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")  # of torch, on a machine without a GPU
+def test_sharded_models_are_refused(process_group):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Replicate, distribute_tensor
+
+    model = net()
+    mesh = init_device_mesh("cpu", (1,))
+    model[0].weight = nn.Parameter(distribute_tensor(model[0].weight.detach(), mesh, [Replicate()]))
+    for create in (Probe, heldin.EarlyStopping):
+        with pytest.raises(ArgumentError, match="Every rank should have the whole model.*sharded over the ranks"):
+            create(model, per_sample)
+
+
 def test_a_forward_pass_that_writes_to_weights_is_reported_once():
     class Normalising(nn.Module):
         def __init__(self):
@@ -295,6 +348,64 @@ def test_reentrant_checkpoints_are_refused_with_the_remedy_and_others_are_not():
     found = Probe(model, per_sample).gradients(batches, "none").matrix()
     expected = reference.batch_gradients(model, per_sample, batches, "none")
     assert torch.allclose(found, expected, atol=1e-6)
+
+
+class FrozenStart(nn.Module):
+    """No trainable parameter lies upstream of the checkpoint, as with LoRA and `enable_input_require_grads`."""
+
+    def __init__(self, use_reentrant):
+        super().__init__()
+        self.start, self.inside, self.head = nn.Linear(3, 3).requires_grad_(False), nn.Linear(3, 3), nn.Linear(3, 2)
+        self.start.register_forward_hook(lambda module, inputs, output: output.requires_grad_(True))
+        self.use_reentrant = use_reentrant
+
+    def forward(self, x):
+        return self.head(checkpoint(self.inside, self.start(x), use_reentrant=self.use_reentrant))
+
+
+@pytest.mark.parametrize("signal", ["gradient_disparity", "gsnr", "optimization_variance"])
+def test_reentrant_checkpoints_are_found_where_torch_does_not_raise(signal):
+    model, batches = FrozenStart(use_reentrant=True), make_batches()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(LossError, match="Found reentrant gradient checkpointing"):
+        heldin.measure(model, per_sample, batches, signals=signal, optimizer=optimizer)
+    model.use_reentrant = False
+    found = heldin.measure(model, per_sample, batches, signals=signal, optimizer=optimizer)
+    plain = FrozenStart(use_reentrant=False)
+    plain.load_state_dict(model.state_dict())
+    plain.forward = lambda x: plain.head(plain.inside(plain.start(x)))
+    optimizer = torch.optim.SGD(plain.parameters(), lr=0.1)
+    assert found == pytest.approx(heldin.measure(plain, per_sample, batches, signals=signal, optimizer=optimizer))
+
+
+class Experts(nn.Module):
+    """Each batch uses one of `num` layers, in turn; `unused` is used by none."""
+
+    def __init__(self, num, unused=0):
+        super().__init__()
+        self.experts, self.calls = nn.ModuleList(nn.Linear(3, 2) for _ in range(num)), 0
+        self.unused = nn.ModuleList(nn.Linear(3, 2) for _ in range(unused))
+
+    def forward(self, x):
+        self.calls += 1
+        return self.experts[(self.calls - 1) % len(self.experts)](x)
+
+
+def test_parameters_without_a_gradient_in_any_batch_are_named_once():
+    probe = Probe(Experts(2, unused=2), per_sample)
+    message = (
+        r"4 of 8 trainable parameters received no gradient in any batch: "
+        r"unused\.0\.weight, unused\.0\.bias, unused\.1\.weight and 1 more\."
+    )
+    with pytest.warns(HeldinWarning, match=message) as caught:
+        probe.gradients(make_batches())
+        probe.gradients(make_batches())
+    assert len(caught) == 1
+    Probe(Experts(2), per_sample).gradients(make_batches())  # each is used by a batch: no warning
+    with pytest.warns(
+        HeldinWarning, match=r"4 of 6 .*: experts\.1\.weight, experts\.1\.bias, experts\.2\.weight and 1"
+    ):
+        Probe(Experts(3), per_sample).gradients(make_batches(1))
 
 
 def test_another_error_of_autograd_is_raised_unchanged():

@@ -432,6 +432,45 @@ def select_samples(batch: Batch, num_samples: int, index: Tensor | slice) -> Bat
     return rebuild([tensor[index] for tensor in rows])
 
 
+def split_batch(batch: Batch, num_parts: int, *, seed: int) -> list[Batch] | None:
+    """Return batches of random parts of the samples, nearly equal in size; None if the batch cannot be divided.
+
+    It can be divided if it consists of tensors whose first dimension is the sample. An adjacency matrix (m, m) belongs
+    to all samples, and so does every object that is not a tensor. No parts are returned for fewer than 2 samples each.
+    """
+    tensors: list[Tensor] = []
+    others: list[object] = []
+
+    def collect(part: object) -> object:
+        tensors.append(part) if isinstance(part, Tensor) else others.append(part)
+        return part
+
+    def is_leaf(part: object) -> bool:
+        return not isinstance(part, (Mapping, list, tuple)) and not dataclasses.is_dataclass(part)
+
+    map_tensors(batch, collect, is_leaf=is_leaf)
+    sizes = {tensor.shape[0] if tensor.ndim else 0 for tensor in tensors}
+    has_matrix = any(tensor.ndim > 1 and tensor.shape[0] == tensor.shape[1] for tensor in tensors)
+    if len(sizes) != 1 or has_matrix or any(part is not None for part in others):
+        return None
+    (num_samples,) = sizes
+    if num_samples < 2 * num_parts:
+        return []
+    indices = split_indices(num_samples, num_parts, seed=seed)
+    return [select_samples(batch, num_samples, index) for index in indices]
+
+
+def split_indices(num_samples: int, num_parts: int, *, seed: int) -> list[Tensor]:
+    """Return `num_parts` parts of the numbers below `num_samples` in random order, nearly equal in size."""
+    if num_samples < 2 * num_parts:
+        raise BatchesError(
+            f"A single batch should have at least 2 samples for each of its {num_parts} parts. Found {num_samples} "
+            "samples. Use more data, or fewer parts: batches=2."
+        )
+    order = torch.randperm(num_samples, generator=torch.Generator().manual_seed(seed), device="cpu")
+    return list(order.tensor_split(num_parts))
+
+
 def is_pair(batch: Batch) -> bool:
     """True for (inputs, targets)."""
     return isinstance(batch, (tuple, list)) and len(batch) == 2

@@ -6,9 +6,11 @@ things cannot be copied and are restored instead: the weights of embeddings with
 modules. Gradients are computed by `torch.autograd.grad`, which does not write to `.grad`. Hooks on gradients belong to
 training and do not run.
 
+Objects that are not modules are restored by attribute, if modules hold them in attributes or small containers.
+
 Inside `seeded_randomness` every random number follows from a seed; afterwards every stream continues as if nothing had
 been drawn. Covered are the global streams (Python, NumPy, torch on every device in use) and the generators found by
-`find_generators`.
+`find_generators`. These streams belong to the process, so only one thread may measure at a time.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import functools
 import hashlib
 import random
 import sys
+import threading
 import types
 import weakref
 from collections import Counter, OrderedDict, defaultdict, deque
@@ -29,10 +32,12 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.nn.modules import module as torch_module
+from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.nn.parameter import is_lazy
+from torch.nn.utils import parametrize
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from heldin.errors import ArgumentError
+from heldin.errors import ArgumentError, HeldinError
 
 MODULE_ATTRIBUTES = frozenset(vars(nn.Module()))  # torch's own: parameters, buffers, hooks
 HOOKS = frozenset(name for name in MODULE_ATTRIBUTES if name.endswith("hooks") or "_hooks_" in name)
@@ -43,6 +48,13 @@ MAX_OBJECTS = 20_000
 MAX_DEPTH = 10  # loader, subset, dataset, list of transforms, transform, generator
 NOT_WALKED = (type, types.ModuleType, Tensor, str, bytes, int, float, complex, type(None))
 CLOSED_PACKAGES = {"torch", "numpy", "lightning", "pytorch_lightning", "lightning_fabric", *sys.stdlib_module_names}
+# An object with an attribute of these modules may be in use by another thread.
+SHARED_BY_THREADS = {"_thread", "threading", "queue", "_queue", "_io", "socket", "subprocess", "concurrent", "asyncio"}
+SHARDED_CLASSES = {"FullyShardedDataParallel", "FSDPModule", "DTensor", "FlatParameter"}
+
+_measuring: dict[
+    str, tuple[int, object]
+] = {}  # the thread that is measuring, if any: "thread" -> (id, its first entry)
 
 
 def derive_seed(seed: int, *place: int | str) -> int:
@@ -51,13 +63,88 @@ def derive_seed(seed: int, *place: int | str) -> int:
     return int.from_bytes(digest[:8], "big") >> 1  # 63 bits: accepted by every generator
 
 
+class Undo:
+    """Functions that restore something, called in reverse order. Calling one twice should not matter."""
+
+    def __init__(self) -> None:
+        self.callbacks: list[Callable[[], object]] = []
+
+    def callback(self, function: Callable[..., object], *arguments: Any) -> None:
+        """Add a function to be called with these arguments."""
+        self.callbacks.append(functools.partial(function, *arguments))
+
+    def run(self) -> None:
+        """Call what is left."""
+        while self.callbacks:
+            self.callbacks[-1]()
+            self.callbacks.pop()  # not before the call: it may be interrupted
+
+    def run_all(self) -> None:
+        """Call what is left; a function that fails does not keep the others from being called."""
+        callbacks, self.callbacks = self.callbacks, []
+        with ExitStack() as stack:
+            for callback in callbacks:
+                stack.callback(callback)
+
+
+class _OfThread(threading.local):
+    """What this thread still has to undo, the innermost last."""
+
+    def __init__(self) -> None:
+        self.undos: list[Undo] = []
+
+
+_open = _OfThread()
+
+
+@contextmanager
+def undoing() -> Iterator[Undo]:
+    """Yields an `Undo` that runs on exit, after those inside of it. An interruption of the exit loses no function."""
+    undo = Undo()
+    try:
+        try:
+            _open.undos.append(undo)
+            yield undo
+        finally:
+            while undo in _open.undos:  # an inner one is left over if its exit was interrupted
+                _open.undos[-1].run()
+                _open.undos.pop()
+    except BaseException:
+        while undo in _open.undos:
+            _open.undos.pop().run_all()
+        raise
+
+
+class UndoOnError:
+    """If the block raises, undo at once what contexts inside of it have left.
+
+    An interruption may arrive while a context is entered or left. The `with` statement does not call it again, and
+    Python closes it only when the traceback is deleted.
+    """
+
+    def __enter__(self) -> None:
+        self.depth = len(_open.undos)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        while kind is not None and len(_open.undos) > self.depth:
+            _open.undos.pop().run_all()
+
+
 @contextmanager
 def seeded_randomness(seed: int | None, *objects: object) -> Iterator[None]:
     """Seed the global random streams and the generators held by `objects`; restore all of them on exit.
 
-    With `seed=None` the streams continue from their present state, and are restored too.
+    With `seed=None` the streams continue from their present state, and are restored too. Raises if another thread is
+    inside.
     """
-    with ExitStack() as undo:
+    with undoing() as undo:
+        entry = (threading.get_ident(), object())
+        undo.callback(_leave, entry)
+        if _measuring.setdefault("thread", entry)[0] != entry[0]:
+            raise HeldinError(
+                "Only one thread of a process should measure at a time, since they share its random streams. Found "
+                "another thread that is measuring. Measure in one thread, or train each model in a separate process."
+            )
         streams = [*_global_streams(), *(_stream(generator) for generator in find_generators(objects))]
         for stream in streams:  # all of them, before anything is seeded: an interruption restores every stream
             undo.callback(stream.restore)
@@ -67,13 +154,23 @@ def seeded_randomness(seed: int | None, *objects: object) -> Iterator[None]:
         yield
 
 
+def _leave(entry: tuple[int, object]) -> None:
+    if _measuring.get("thread") is entry:
+        del _measuring["thread"]
+
+
 def find_generators(objects: Iterable[object]) -> list[Any]:
     """Return the random generators held by these objects: of torch, NumPy and Python.
 
     Follows instance attributes, small containers, bound methods and partial functions. Closures and global variables
     are not followed, nor objects of torch, NumPy, Lightning and the standard library.
     """
-    found: list[Any] = []
+    known = _generator_types()
+    return [held for held in _walk(objects) if isinstance(held, known) and not isinstance(held, random.SystemRandom)]
+
+
+def _walk(objects: Iterable[object]) -> Iterator[object]:
+    """These objects and what they hold, each once, the nearest first."""
     seen: set[int] = set()
     level = list(objects)
     for _ in range(MAX_DEPTH):
@@ -84,12 +181,9 @@ def find_generators(objects: Iterable[object]) -> list[Any]:
             if id(held) in seen or isinstance(held, NOT_WALKED) or len(seen) >= MAX_OBJECTS:
                 continue
             seen.add(id(held))
-            if _is_generator(held):
-                found.append(held)
-            else:
-                next_level.extend(_held_by(held))
+            yield held
+            next_level.extend(_held_by(held))
         level = next_level
-    return found
 
 
 def _held_by(holder: object) -> Iterable[object]:
@@ -119,12 +213,11 @@ def _stored(holder: object, name: str) -> Any:
         return None
 
 
-def _is_generator(candidate: object) -> bool:
-    known: tuple[type, ...] = (torch.Generator, random.Random)
+def _generator_types() -> tuple[type, ...]:
     numpy = sys.modules.get("numpy")
-    if numpy is not None:
-        known += (numpy.random.Generator, numpy.random.RandomState)
-    return isinstance(candidate, known) and not isinstance(candidate, random.SystemRandom)  # which has no state
+    if numpy is None:
+        return torch.Generator, random.Random
+    return torch.Generator, random.Random, numpy.random.Generator, numpy.random.RandomState
 
 
 class _Stream(NamedTuple):
@@ -169,22 +262,26 @@ def _stream(generator: Any) -> _Stream:
 def preserve_state(*models: nn.Module, mode: str) -> Iterator[None]:
     """Undo on exit everything that happens to `models` inside. `mode` is `"train"` or `"eval"`."""
     modules = list(dict.fromkeys(module for model in models for module in model.modules()))
-    with ExitStack() as undo:
+    with undoing() as undo:
         for parameter in dict.fromkeys(p for model in models for p in model.parameters()):
             undo.callback(_restore_parameter, parameter, parameter._backward_hooks, parameter.requires_grad)
             parameter._backward_hooks = None
         for tensor in _written_by_forward(modules):
             # With its version counter: a backward pass that is still to come has saved this tensor.
-            undo.enter_context(_unsafe_preserve_version_counter(tensor))
+            version = _unsafe_preserve_version_counter(tensor)
+            version.__enter__()
+            undo.callback(version.__exit__, None, None, None)
             undo.callback(tensor.detach().copy_, tensor.detach().clone())
-        registries = torch_module._global_backward_hooks, torch_module._global_backward_pre_hooks
-        undo.enter_context(without_hooks(*registries))
+        _remove_hooks(undo, torch_module._global_backward_hooks, torch_module._global_backward_pre_hooks)
         for module in modules:
             if isinstance(module, torch.jit.ScriptModule) and hasattr(module, "training"):
                 undo.callback(setattr, module, "training", module.training)  # stored in C++, not in vars(module)
             undo.callback(vars(module).update, dict(vars(module)))  # after `clear`; neither can be interrupted half-way
             undo.callback(vars(module).clear)
-        _use_copies(modules)
+        held = _attributes_of_held_objects(modules)
+        for attributes in held:
+            undo.callback(_restore_attributes, attributes, dict(attributes))
+        _use_copies(modules, held)
         for model in models:
             if mode == "eval":
                 model.eval()
@@ -196,11 +293,15 @@ def preserve_state(*models: nn.Module, mode: str) -> Iterator[None]:
 @contextmanager
 def without_hooks(*registries: dict[int, Any]) -> Iterator[None]:
     """Remove all hooks from these registries, and put them back on exit."""
-    with ExitStack() as undo:
-        for hooks in registries:
-            undo.callback(hooks.update, dict(hooks))
-            hooks.clear()
+    with undoing() as undo:
+        _remove_hooks(undo, *registries)
         yield
+
+
+def _remove_hooks(undo: Undo, *registries: dict[int, Any]) -> None:
+    for hooks in registries:
+        undo.callback(hooks.update, dict(hooks))
+        hooks.clear()
 
 
 @contextmanager
@@ -218,14 +319,38 @@ def eager_full_precision(*, device_types: set[str], autocast: bool) -> Iterator[
         yield
 
 
-def refuse_lazy(model: nn.Module) -> None:
-    """Raise if parameters or buffers get their shape from the first forward pass, which belongs to training."""
+def unwrap_model(model: nn.Module) -> nn.Module:
+    """Return the model without its DDP wrapper. Sharded models are refused: no rank has all of their parameters."""
+    while isinstance(model, (DataParallel, DistributedDataParallel)):
+        model = model.module  # the wrapper would exchange buffers and wait for a rank that failed
+    classes = {cls.__name__ for part in (*model.modules(), *model.parameters()) for cls in type(part).__mro__}
+    if classes & SHARDED_CLASSES:
+        raise ArgumentError(
+            "Every rank should have the whole model. Found a model whose parameters are sharded over the ranks "
+            "(FSDP, tensor parallel). Train with DDP, or measure on a copy of the whole model with heldin.measure."
+        )
+    return model
+
+
+def refuse_unready(model: nn.Module) -> None:
+    """Raise if parameters or buffers have no values yet, or are not computed from the present ones."""
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
         if is_lazy(tensor):
             raise ArgumentError(
                 f"The model should have initialised parameters. Found that `{name}` of {type(model).__name__} gets its "
                 "shape from the first batch. Run one batch through the model first: model(inputs)."
             )
+        if tensor.is_meta:
+            raise ArgumentError(
+                f"The model should have values. Found that `{name}` of {type(model).__name__} is on the meta device. "
+                'Move the model to a device and load its weights first: model.to_empty(device="cpu").'
+            )
+    if parametrize._cache_enabled and any(map(parametrize.is_parametrized, model.modules())):
+        raise ArgumentError(
+            f"The parametrizations of {type(model).__name__} should be computed in each forward pass. Found "
+            "torch.nn.utils.parametrize.cached() around the measurement, which reuses tensors of an earlier one. "
+            "Measure outside of it."
+        )
 
 
 def parameter_versions(model: nn.Module) -> dict[str, int]:
@@ -233,8 +358,36 @@ def parameter_versions(model: nn.Module) -> dict[str, int]:
     return {name: 0 if p.is_inference() else p._version for name, p in model.named_parameters()}
 
 
-def _use_copies(modules: list[nn.Module]) -> None:
-    """Let modules run on copies of their buffers, and of the tensors and containers among their attributes."""
+def _attributes_of_held_objects(modules: list[nn.Module]) -> list[dict[str, Any]]:
+    """The attributes of objects that modules hold and that are not modules, such as schedules.
+
+    Left out are objects of torch and of other closed packages, and objects that threads may share.
+    """
+    values = [value for module in modules for name, value in vars(module).items() if name not in MODULE_ATTRIBUTES]
+    found = []
+    for held in _walk(values):
+        package = str(type(held).__module__).partition(".")[0]
+        if isinstance(held, nn.Module) or package in CLOSED_PACKAGES or package == "heldin":
+            continue
+        attributes = _stored(held, "__dict__")
+        if isinstance(attributes, dict):
+            packages = {str(type(value).__module__).partition(".")[0] for value in attributes.values()}
+            if not packages & SHARED_BY_THREADS:
+                found.append(attributes)
+    return found
+
+
+def _restore_attributes(attributes: dict[str, Any], before: dict[str, Any]) -> None:
+    for name in attributes.keys() - before.keys():
+        del attributes[name]
+    attributes.update({name: value for name, value in before.items() if attributes.get(name, attributes) is not value})
+
+
+def _use_copies(modules: list[nn.Module], held: list[dict[str, Any]]) -> None:
+    """Let modules run on copies of their buffers, and of the tensors and containers among their attributes.
+
+    `held` are the attributes of other objects, of which only small tensors and containers are copied.
+    """
     copies: dict[int, Any] = {}  # an object held twice is copied once
 
     def copy_of(value: Any) -> Any:
@@ -252,6 +405,14 @@ def _use_copies(modules: list[nn.Module]) -> None:
         attributes.update({name: copy_of(value) for name, value in attributes.items() if name not in HOOKS})
         attributes["_buffers"] = {name: copy_of(buffer) for name, buffer in module._buffers.items()}
         attributes.update(_backward_hooks=OrderedDict(), _backward_pre_hooks=OrderedDict())
+    for attributes in held:
+        small = {name: value for name, value in attributes.items() if _is_small(value)}
+        attributes.update({name: copy_of(value) for name, value in small.items()})
+
+
+def _is_small(value: object) -> bool:
+    size = value.numel() if isinstance(value, Tensor) else len(value) if type(value) in CONTAINERS else None  # type: ignore[arg-type]
+    return size is not None and size <= MAX_CONTAINER
 
 
 def _written_by_forward(modules: list[nn.Module]) -> list[Tensor]:

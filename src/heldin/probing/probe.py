@@ -19,13 +19,14 @@ from torch.func import functional_call
 from heldin.errors import ArgumentError, BatchesError, LossError, NoSpreadError, WarnOnce, require_choice
 from heldin.gradients import Gradients, Row
 from heldin.probing import rescaling
-from heldin.probing.batches import Batch, as_list, to_device
+from heldin.probing.batches import Batch, as_list, split_indices, to_device
 from heldin.probing.isolation import (
     eager_full_precision,
     parameter_versions,
     preserve_state,
-    refuse_lazy,
+    refuse_unready,
     seeded_randomness,
+    unwrap_model,
 )
 from heldin.probing.losses import BatchLoss, LossFunction, SampleLosses, TrainingLoss
 from heldin.probing.rescaling import PLAIN, RESCALINGS, BatchProblem, Rescale, backward_pass
@@ -34,13 +35,18 @@ Mode = Literal["train", "eval"]
 Result = TypeVar("Result")
 
 MODES: tuple[Mode, ...] = ("train", "eval")
+REENTRANT = (
+    "Gradients of the model should be computable without writing to `.grad`. Found reentrant gradient checkpointing, "
+    "with which they are not. Write checkpoint(..., use_reentrant=False), which torch recommends; in transformers it "
+    'is gradient_checkpointing_kwargs={"use_reentrant": False}.'
+)
 
 
 class Probe:
     """Computes gradients of batches at a model's present weights.
 
     Args:
-        model: any module with trainable parameters.
+        model: any module with trainable parameters. DDP and DataParallel wrappers are removed.
         loss_fn: the loss used in training, as for `EarlyStopping`; None if `sample_losses` is given.
         sample_losses: f(model, batch) -> losses of shape (m,), for batches that are not (inputs, targets) pairs.
         batch_loss: f(model, batch) -> one number, for a loss without losses of single samples.
@@ -75,8 +81,8 @@ class Probe:
         require_choice("mode", mode, MODES)
         if not isinstance(model, nn.Module):
             raise ArgumentError(f"Parameter `model` should be a torch.nn.Module. Found {type(model).__name__}.")
-        self.model = model
-        self.loss = TrainingLoss.create(model, loss_fn, sample_losses, batch_loss, num_samples)
+        self.model = unwrap_model(model)
+        self.loss = TrainingLoss.create(self.model, loss_fn, sample_losses, batch_loss, num_samples)
         self.mode = mode
         self.autocast = autocast
         self.seed = seed
@@ -101,7 +107,7 @@ class Probe:
 
         Randomness inside follows from `seed`. `seed` and `mode` replace those of the probe.
         """
-        refuse_lazy(self.model)
+        refuse_unready(self.model)
         versions = parameter_versions(self.model)
         devices = {parameter.device for parameter in self.parameters()}
         models = [held for held in (self.model, *self.loss.parts) if isinstance(held, nn.Module)]
@@ -160,11 +166,13 @@ class Probe:
         compared: Iterable[Rescale] | None = None,
         seed: int | None = None,
         at_least: int = 1,
+        num_parts: int = 1,
     ) -> dict[Rescale, Gradients]:
         """`gradients` for several re-scalings: one forward pass per batch, and no backward pass twice.
 
         The batches of `against` are used with the re-scalings in `compared`, by default all. `seed` replaces that of
-        the probe. Fewer than `at_least` usable batches raise an error.
+        the probe. Fewer than `at_least` usable batches raise an error. With `num_parts` the losses of each batch are
+        split into parts at random, with one row for each part.
         """
         wanted = list(dict.fromkeys(rescalings))
         for unknown in {*wanted}.difference(RESCALINGS):
@@ -174,16 +182,26 @@ class Probe:
         first = as_list(batches)
         second = [] if against is None else as_list(against, "against")
         pooled = None if pool is None else as_list(pool, "pool")
-        if len(first) < at_least or (against is not None and not second):
+        if len(first) * num_parts < at_least or (against is not None and not second):
             raise _too_few_batches(wanted[0], len(first), len(second), at_least, [])
         with self.session(seed=seed) as devices:
-            results = [self._batch_gradient(to_device(batch, devices), wanted, parameters) for batch in first]
-            others = [self._batch_gradient(to_device(batch, devices), with_second, parameters) for batch in second]
+            part_seed = self.seed if seed is None else seed
+            results = [
+                result
+                for batch in first
+                for result in self._batch_results(to_device(batch, devices), wanted, parameters, num_parts, part_seed)
+            ]
+            others = [
+                result
+                for batch in second
+                for result in self._batch_results(to_device(batch, devices), with_second, parameters)
+            ]
+            self._report_unreached((*results, *others), parameters)
             if "pooled_std" in wanted:
-                losses = [result.losses for result in results]
+                pooled_losses = [result.losses for result in results]
                 if pooled is not None:
-                    losses = [self.losses(to_device(batch, devices)).detach().cpu() for batch in pooled]
-                std = rescaling.pooled_std(losses)
+                    pooled_losses = [self.losses(to_device(batch, devices)).detach().cpu() for batch in pooled]
+                std = rescaling.pooled_std(pooled_losses)
                 for result in (*results, *others):
                     result.divide("pooled_std", std, BatchProblem.EQUAL_POOLED_LOSSES)
         return {
@@ -191,31 +209,36 @@ class Probe:
             for name in wanted
         }
 
-    def _batch_gradient(self, batch: Batch, wanted: list[Rescale], parameters: list[nn.Parameter]) -> BatchResult:
-        """One forward pass, and one backward pass for each re-scaling that cannot share the plain one."""
-        if self.loss.batch_loss is None:
-            losses = self.losses(batch)
-            num_samples: int | None = losses.numel()
-        else:
-            losses = self.training_loss(batch).reshape(1)
-            num_samples = self.loss.count_samples(batch)
-        result = BatchResult(losses.detach().cpu().double(), num_samples)
-        eps = torch.finfo(losses.dtype).eps
-        for name in wanted:
-            problem = rescaling.find_problem(result.losses, name, eps)
-            if problem is not None:
-                result.problems[name] = problem
-        usable = [name for name in wanted if name not in result.problems]
-        passes = list(dict.fromkeys(map(backward_pass, usable)))
-        for backward in passes:
-            weights = rescaling.sample_weights(backward, result.losses)
-            keep_graph = backward != passes[-1]
-            result.rows[backward] = gradient(losses, weights, parameters, keep_graph=keep_graph)
-        for name in usable:
-            if backward_pass(name) == PLAIN:
-                by = rescaling.divisor(name, result.losses, result.rows[PLAIN])
-                result.divide(name, by, BatchProblem.EQUAL_GRADIENT)
-        return result
+    def _batch_results(
+        self, batch: Batch, wanted: list[Rescale], parameters: list[nn.Parameter], num_parts: int = 1, seed: int = 0
+    ) -> list[BatchResult]:
+        """One forward pass and the gradients of its losses, or of each of `num_parts` random parts of them."""
+        if self.loss.batch_loss is not None:
+            loss = self.training_loss(batch).reshape(1)
+            return [_batch_gradient(loss, self.loss.count_samples(batch), wanted, parameters)]
+        losses = self.losses(batch)
+        if num_parts == 1:
+            return [_batch_gradient(losses, losses.numel(), wanted, parameters)]
+        parts = [losses[index] for index in split_indices(losses.numel(), num_parts, seed=seed)]
+        return [
+            _batch_gradient(part, part.numel(), wanted, parameters, keep_graph=part is not parts[-1]) for part in parts
+        ]
+
+    def _report_unreached(self, results: Sequence[BatchResult], parameters: list[nn.Parameter]) -> None:
+        """Warn, once, about parameters that received no gradient in any batch."""
+        rows = [row for result in results for row in result.rows.values()]
+        unreached = {parameter for i, parameter in enumerate(parameters) if all(row[i] is None for row in rows)}
+        if not rows or not unreached:
+            return
+        named = self.model.named_parameters()
+        names = [name.removeprefix("_orig_mod.") for name, parameter in named if parameter in unreached]
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        self.warn_once(
+            "unreached",
+            f"{len(names)} of {len(parameters)} trainable parameters received no gradient in any batch: "
+            f"{', '.join(names[:3])}{more}. They count as zeros, which is right for parts of the model that the loss "
+            "does not use; otherwise look for .detach() or torch.no_grad() in `forward`.",
+        )
 
     def _assemble(
         self,
@@ -267,6 +290,34 @@ class BatchResult:
             self.scales[name] = 1.0 / by
 
 
+def _batch_gradient(
+    losses: Tensor,
+    num_samples: int | None,
+    wanted: list[Rescale],
+    parameters: list[nn.Parameter],
+    *,
+    keep_graph: bool = False,
+) -> BatchResult:
+    """One backward pass for each re-scaling that cannot share the plain one."""
+    result = BatchResult(losses.detach().cpu().double(), num_samples)
+    eps = torch.finfo(losses.dtype).eps
+    for name in wanted:
+        problem = rescaling.find_problem(result.losses, name, eps)
+        if problem is not None:
+            result.problems[name] = problem
+    usable = [name for name in wanted if name not in result.problems]
+    passes = list(dict.fromkeys(map(backward_pass, usable)))
+    for backward in passes:
+        weights = rescaling.sample_weights(backward, result.losses)
+        needed = keep_graph or backward != passes[-1]
+        result.rows[backward] = gradient(losses, weights, parameters, keep_graph=needed)
+    for name in usable:
+        if backward_pass(name) == PLAIN:
+            by = rescaling.divisor(name, result.losses, result.rows[PLAIN])
+            result.divide(name, by, BatchProblem.EQUAL_GRADIENT)
+    return result
+
+
 class WithParameters(nn.Module):
     """Runs functions while `modules` have other parameters."""
 
@@ -301,15 +352,30 @@ def derivatives(
 ) -> tuple[Tensor | None, ...]:
     """`torch.autograd.grad`, with None for inputs that take no part. Nothing is written to `.grad`."""
     try:
-        return torch.autograd.grad(losses, inputs, weights, retain_graph=keep_graph, allow_unused=True)
+        found = torch.autograd.grad(losses, inputs, weights, retain_graph=keep_graph, allow_unused=True)
     except RuntimeError as error:
         if "checkpoint" not in str(error).lower():  # torch has no class for it
             raise
-        raise LossError(
-            "Gradients of the model should be computable without writing to `.grad`. Found reentrant gradient "
-            "checkpointing, with which they are not. Write checkpoint(..., use_reentrant=False), which torch "
-            'recommends; in transformers it is gradient_checkpointing_kwargs={"use_reentrant": False}.'
-        ) from error
+        raise LossError(REENTRANT) from error
+    # torch raises only if an input lies upstream of the checkpoint; parameters inside get None without a word.
+    if any(part is None for part in found) and _has_reentrant_checkpoint(losses):
+        raise LossError(REENTRANT)
+    return found
+
+
+def _has_reentrant_checkpoint(losses: Tensor) -> bool:
+    """True if `torch.utils.checkpoint.checkpoint(use_reentrant=True)` takes part in these losses."""
+    seen: set[Any] = set()
+    waiting: list[Any] = [losses.grad_fn]
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        if type(node).__name__ == "CheckpointFunctionBackward":
+            return True
+        seen.add(node)
+        waiting.extend(following for following, _ in node.next_functions)
+    return False
 
 
 def as_real(gradient: Tensor) -> Tensor:
