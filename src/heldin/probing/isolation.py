@@ -52,9 +52,7 @@ CLOSED_PACKAGES = {"torch", "numpy", "lightning", "pytorch_lightning", "lightnin
 SHARED_BY_THREADS = {"_thread", "threading", "queue", "_queue", "_io", "socket", "subprocess", "concurrent", "asyncio"}
 SHARDED_CLASSES = {"FullyShardedDataParallel", "FSDPModule", "DTensor", "FlatParameter"}
 
-_measuring: dict[
-    str, tuple[int, object]
-] = {}  # the thread that is measuring, if any: "thread" -> (id, its first entry)
+_measuring: dict[str, tuple[int, object]] = {}  # under "thread": the thread that is measuring, and its first entry
 
 
 def derive_seed(seed: int, *place: int | str) -> int:
