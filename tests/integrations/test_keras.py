@@ -161,7 +161,7 @@ def test_the_measured_batches_are_sampled_from_the_whole_epoch_by_seed(make, arr
     for seed in (0, 0, 1):
         seen = queue.SimpleQueue()  # the contents of a list would be restored
         fit(make(), arrays, HeldInStopping(sample_losses=losses, seed=seed), epochs=4, shuffle=False)
-        values = [seen.get() for _ in range(seen.qsize())]
+        values = [seen.get() for _ in range(seen.qsize())][5:]  # without the check before training
         places.append([min(sums, key=lambda total: abs(total - value)) for value in values])
         places[-1] = [sums[total] for total in places[-1]]
     assert places[0] == places[1] != places[2]

@@ -78,9 +78,11 @@ class HeldInStopping(OutputAdapter, TrainerCallback):  # type: ignore[misc]
         if state.global_step > 0 and self._pending_state is None:
             self._load_checkpoint(args, state)
         loader = given["train_dataloader"]
+        found = None if self._loss_given else self._find_loss(given["model"], loader, args)
         self.bind(
             given["model"],
-            **({} if self._loss_given else self._find_loss(given["model"], loader, args)),
+            sample_losses=found if isinstance(found, OutputLosses) else None,
+            captured=found if isinstance(found, CapturedLosses) else None,
             loader=loader,
             optimizer=getattr(given["optimizer"], "optimizer", given["optimizer"]),
             steps=state.global_step,
@@ -142,7 +144,7 @@ class HeldInStopping(OutputAdapter, TrainerCallback):  # type: ignore[misc]
         control.should_training_stop = control.should_training_stop or self.decision.stop
         return control
 
-    def _find_loss(self, model: nn.Module, loader: Iterable[Batch], args: Arguments) -> dict[str, object]:
+    def _find_loss(self, model: nn.Module, loader: Iterable[Batch], args: Arguments) -> OutputLosses | CapturedLosses:
         """Return the losses per sample of the model's own loss, if its mean is what the Trainer computes on a batch.
 
         Otherwise the loss that `compute_loss` returns.
@@ -150,7 +152,7 @@ class HeldInStopping(OutputAdapter, TrainerCallback):  # type: ignore[misc]
         own = OutputLosses(args.label_smoothing_factor)
         trainer = self.trainer if self.trainer is not None else _find_trainer(self)
         if trainer is None:
-            return {"sample_losses": own}
+            return own
         step = CapturedLosses(_step_of(trainer), self.num_samples, find_generators(_generators_in(vars(trainer))))
         (batch,) = draw(self._source(loader), 1, seed=self.seed)
         probe = Probe(model, None, batch_loss=step.batch_loss)
@@ -172,8 +174,8 @@ class HeldInStopping(OutputAdapter, TrainerCallback):  # type: ignore[misc]
                     + LOSS_REMEDY
                 ) from error
         if inferred is not None and abs(inferred - computed) <= 3e-4 * abs(computed):
-            return {"sample_losses": own}
-        return {"captured": step}
+            return own
+        return step
 
     def _resolve_losses(self, model: nn.Module, losses: Losses) -> Losses:
         if losses.loss_fn is None or losses.sample_losses is not None or losses.batch_loss is not None:
