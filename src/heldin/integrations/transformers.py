@@ -19,7 +19,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from heldin.errors import ArgumentError, HeldinError, HeldinWarning, LossError
+from heldin.distributed import gather, is_distributed
+from heldin.errors import ArgumentError, HeldinWarning, LossError
 from heldin.integrations._adapter import Losses, OutputAdapter, full_precision, missing_extra
 from heldin.integrations._loss_capture import LOSS_REMEDY, CapturedLosses
 from heldin.probing import Probe, draw
@@ -154,6 +155,12 @@ class HeldInStopping(OutputAdapter, TrainerCallback):  # type: ignore[misc]
         if trainer is None:
             return own
         step = CapturedLosses(_step_of(trainer), self.num_samples, find_generators(_generators_in(vars(trainer))))
+        compare = partial(self._is_own_loss, own, step, model, loader)
+        agree = gather(compare) if args.world_size > 1 and is_distributed() else [compare()]
+        return own if all(agree) else step
+
+    def _is_own_loss(self, own: OutputLosses, step: CapturedLosses, model: nn.Module, loader: Iterable[Batch]) -> bool:
+        """True if the mean of the model's losses is the loss that the Trainer computes, for the same batch and seed."""
         (batch,) = draw(self._source(loader), 1, seed=self.seed)
         probe = Probe(model, None, batch_loss=step.batch_loss)
         inferred: float | None = None
@@ -161,8 +168,8 @@ class HeldInStopping(OutputAdapter, TrainerCallback):  # type: ignore[misc]
             try:
                 with probe.session() as devices:
                     inferred = _inferred_loss(own, model, to_device(batch, devices))
-            except HeldinError:
-                pass  # not one of the losses that models of transformers return
+            except Exception:  # the model does not return its loss for such a batch, or it is another loss
+                inferred = None
             try:
                 with probe.session() as devices:
                     computed = float(step.batch_loss(model, to_device(batch, devices)).detach())
@@ -173,9 +180,7 @@ class HeldInStopping(OutputAdapter, TrainerCallback):  # type: ignore[misc]
                     f"that is measured. Found that compute_loss raises {type(error).__name__}: {error}{found}. "
                     + LOSS_REMEDY
                 ) from error
-        if inferred is not None and abs(inferred - computed) <= 3e-4 * abs(computed):
-            return own
-        return step
+        return inferred is not None and abs(inferred - computed) <= 3e-4 * abs(computed)
 
     def _resolve_losses(self, model: nn.Module, losses: Losses) -> Losses:
         if losses.loss_fn is None or losses.sample_losses is not None or losses.batch_loss is not None:
