@@ -503,7 +503,7 @@ def test_signals_that_need_losses_per_sample_are_refused_by_name_before_training
     assert all(map(torch.equal, before, module.parameters()))
 
 
-class Convolution(TwoLosses):
+class Convolution(Distillation):
     """With layers whose gradients of single samples are computed by vmap."""
 
     def make_net(self):
