@@ -11,7 +11,8 @@ from accelerate.state import AcceleratorState
 from accelerate.tracking import GeneralTracker
 from torch import nn
 
-from heldin.errors import BatchesError, HeldinError
+from heldin import GradientDisparity
+from heldin.errors import BatchesError, HeldinError, UnmeasurableError
 from heldin.integrations.accelerate import HeldInStopping
 
 LOSS = nn.CrossEntropyLoss()
@@ -146,3 +147,29 @@ def test_a_model_that_returns_its_loss_needs_no_other(run, program):
 def test_a_step_before_attach_is_refused_with_a_remedy():
     with pytest.raises(HeldinError, match="Call attach"):
         HeldInStopping(loss_fn=LOSS).step([])
+
+
+def batch_loss(model, batch):
+    return LOSS(model(batch[0]), batch[1])
+
+
+def test_with_a_loader_what_cannot_be_measured_is_refused_before_training(run):
+    loop = run.Loop()
+    stopping = HeldInStopping(batch_loss=batch_loss, warmup=10)
+    with pytest.raises(UnmeasurableError, match="The signal 'gradient_disparity' cannot be measured here"):
+        stopping.attach(loop.accelerator, loop.model, loop.optimizer, loop.loader)
+    with pytest.raises(UnmeasurableError, match="The signal 'gradient_disparity' cannot be measured here"):
+        stopping.attach(loop.accelerator, loop.model, loop.optimizer).step(loop.loader)
+
+
+def test_a_loss_of_whole_batches_is_measured(run):
+    values = []
+    for losses in ({"batch_loss": batch_loss}, {"loss_fn": LOSS}):
+        loop = run.Loop()
+        stopping = HeldInStopping(signal=GradientDisparity(rescale="mean"), **losses)
+        stopping.attach(loop.accelerator, loop.model, loop.optimizer, loop.loader)
+        assert stopping.stopper.history == ()
+        loop.train(stopping, epochs=2)
+        values.append([reading.values["gradient_disparity"] for reading in stopping.stopper.history])
+    assert len(values[0]) == 2
+    assert values[0] == pytest.approx(values[1], rel=1e-5)

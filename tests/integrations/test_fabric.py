@@ -11,7 +11,8 @@ from lightning.fabric.loggers import CSVLogger
 from torch import nn
 from torch.utils.data import DataLoader, DistributedSampler
 
-from heldin.errors import ArgumentError
+from heldin import GradientDisparity
+from heldin.errors import ArgumentError, UnmeasurableError
 from heldin.integrations.fabric import HeldInStopping
 
 LOSS = nn.CrossEntropyLoss()
@@ -133,3 +134,29 @@ def test_fixed_batches_are_the_same_each_time(make_loop):
 def test_a_missing_loss_is_refused(make_loop):
     with pytest.raises(ArgumentError, match="Found none"):
         attach(make_loop(), loss_fn=None)
+
+
+def batch_loss(model, batch):
+    return LOSS(model(batch[0]), batch[1])
+
+
+def test_with_a_loader_what_cannot_be_measured_is_refused_before_training(make_loop):
+    loop = make_loop()
+    stopping = HeldInStopping(batch_loss=batch_loss, warmup=10)
+    with pytest.raises(UnmeasurableError, match="The signal 'gradient_disparity' cannot be measured here"):
+        stopping.attach(loop.fabric, loop.model, loop.optimizer, loop.loader)
+    with pytest.raises(UnmeasurableError, match="The signal 'gradient_disparity' cannot be measured here"):
+        stopping.attach(loop.fabric, loop.model, loop.optimizer).step(loop.loader)
+
+
+def test_a_loss_of_whole_batches_is_measured(make_loop):
+    values = []
+    for losses in ({"batch_loss": batch_loss}, {"loss_fn": LOSS}):
+        loop = make_loop()
+        stopping = HeldInStopping(signal=GradientDisparity(rescale="mean"), **losses)
+        stopping.attach(loop.fabric, loop.model, loop.optimizer, loop.loader)
+        assert stopping.stopper.history == ()
+        loop.train(stopping, epochs=2)
+        values.append([reading.values["gradient_disparity"] for reading in stopping.stopper.history])
+    assert len(values[0]) == 2
+    assert values[0] == pytest.approx(values[1], rel=1e-5)

@@ -11,7 +11,8 @@ from torch import nn
 from torch.nn.utils import clip_grad_norm_
 from torch.utils.data import DataLoader
 
-from heldin.errors import ArgumentError, BatchesError
+from heldin import GradientDisparity
+from heldin.errors import ArgumentError, BatchesError, UnmeasurableError
 
 with warnings.catch_warnings():  # ignite imports a deprecated part of torch
     warnings.filterwarnings("ignore", "`torch.jit.\\w+` is deprecated", DeprecationWarning)
@@ -198,3 +199,25 @@ def test_a_supervised_trainer_with_accumulated_gradients(mlp, loader):
     stopping = HeldInStopping(every=1, loss_fn=LOSS).attach(trainer, mlp, optimizer)
     trainer.run(loader, max_epochs=1)
     assert len(stopping.stopper.history) == 2
+
+
+def batch_loss(model, batch):
+    return LOSS(model(batch[0]), batch[1])
+
+
+def test_what_cannot_be_measured_is_refused_before_the_first_step(mlp, loader):
+    trainer, optimizer = make_trainer(mlp)
+    HeldInStopping(batch_loss=batch_loss, warmup=10).attach(trainer, mlp, optimizer)
+    with pytest.raises(UnmeasurableError, match="The signal 'gradient_disparity' cannot be measured here"):
+        trainer.run(loader, max_epochs=1)
+    assert trainer.state.iteration == 0
+
+
+def test_a_loss_of_whole_batches_is_measured(train):
+    signal = GradientDisparity(rescale="mean")
+    train(stopping := HeldInStopping(signal=signal, batch_loss=batch_loss), epochs=2)
+    train(expected := HeldInStopping(signal=signal, loss_fn=LOSS), epochs=2)
+    values = [
+        [reading.values["gradient_disparity"] for reading in each.stopper.history] for each in (stopping, expected)
+    ]
+    assert values[0] == pytest.approx(values[1], rel=1e-5)

@@ -23,7 +23,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader
 
 import heldin
-from heldin.errors import ArgumentError, HeldinError, LossError
+from heldin.errors import ArgumentError, HeldinError, LossError, UnmeasurableError
 from heldin.integrations.keras import HeldInStopping, ReservoirSampler, StatelessLosses, _check_loss
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy keyword")  # in Keras
@@ -161,7 +161,7 @@ def test_the_measured_batches_are_sampled_from_the_whole_epoch_by_seed(make, arr
     for seed in (0, 0, 1):
         seen = queue.SimpleQueue()  # the contents of a list would be restored
         fit(make(), arrays, HeldInStopping(sample_losses=losses, seed=seed), epochs=4, shuffle=False)
-        values = [seen.get() for _ in range(seen.qsize())]
+        values = [seen.get() for _ in range(seen.qsize())][5:]  # without the check before training
         places.append([min(sums, key=lambda total: abs(total - value)) for value in values])
         places[-1] = [sums[total] for total in places[-1]]
     assert places[0] == places[1] != places[2]
@@ -533,3 +533,26 @@ def test_layers_run_in_the_mode_of_the_model(training):
     expected = F.cross_entropy(made(X, training=training), Y, reduction="none")
     torch.testing.assert_close(found, expected)
     assert not torch.allclose(found, F.cross_entropy(made(X, training=not training), Y, reduction="none"))
+
+
+def batch_loss(model, batch):
+    return F.nll_loss(torch.log(model(batch[0], training=model.training)), batch[1].long())
+
+
+@pytest.mark.parametrize("warmup", [0, 10])
+def test_what_cannot_be_measured_is_refused_before_the_first_step(warmup, make, arrays):
+    model = make()
+    stopping = HeldInStopping(batch_loss=batch_loss, warmup=warmup)
+    with pytest.raises(UnmeasurableError, match="The signal 'gradient_disparity' cannot be measured here"):
+        fit(model, arrays, stopping)
+    assert num_steps(model) == 0
+
+
+def test_a_loss_of_whole_batches_is_measured(make, arrays, values_of):
+    values = []
+    for losses in ({"batch_loss": batch_loss}, {}):
+        stopping = HeldInStopping(signal=heldin.GradientDisparity(rescale="mean"), **losses)
+        fit(make(), arrays, stopping, epochs=2)
+        values.append(values_of(stopping))
+    assert len(values[0]) == 2
+    assert values[0] == pytest.approx(values[1], rel=1e-4)

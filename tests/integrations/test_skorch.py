@@ -16,7 +16,8 @@ from skorch.hf import AccelerateMixin
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from heldin.errors import LossError
+from heldin import GradientDisparity
+from heldin.errors import LossError, UnmeasurableError
 from heldin.integrations.skorch import HeldInStopping, NetLosses
 
 NUM_BATCHES = 10  # per epoch
@@ -379,3 +380,24 @@ def test_a_grid_search_over_patience(make_mlp, mnist, values_of):
     search.fit(*(tensor.numpy() for tensor in mnist.tensors))
     assert search.best_estimator_.heldin_.patience == search.best_params_["callbacks__HeldInStopping__patience"]
     assert len(values_of(search.best_estimator_)) == len(search.best_estimator_.history)
+
+
+def batch_loss(model, batch):
+    return cross_entropy(model(batch[0]), batch[1])
+
+
+def test_what_cannot_be_measured_is_refused_before_the_first_step(mlp, mnist, same_state):
+    before = {name: value.clone() for name, value in mlp.state_dict().items()}
+    net = make_net(mlp, HeldInStopping(batch_loss=batch_loss, warmup=10))
+    with pytest.raises(UnmeasurableError, match="The signal 'gradient_disparity' cannot be measured here"):
+        fit(net, mnist)
+    assert same_state(before, mlp.state_dict())
+
+
+def test_a_loss_of_whole_batches_is_measured(make_mlp, mnist, values_of):
+    values = []
+    for losses in ({"batch_loss": batch_loss}, {}):
+        stopping = HeldInStopping(signal=GradientDisparity(rescale="mean"), **losses)
+        values.append(values_of(fit(make_net(make_mlp(), stopping, max_epochs=2), mnist)))
+    assert len(values[0]) == 2
+    assert values[0] == pytest.approx(values[1], rel=1e-5)

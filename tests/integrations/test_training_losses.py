@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
@@ -502,9 +503,33 @@ def test_signals_that_need_losses_per_sample_are_refused_by_name_before_training
     assert all(map(torch.equal, before, module.parameters()))
 
 
-@pytest.mark.parametrize("kind", [Divided, L1Penalty, TwoLosses, Distillation, Focal, SumDivided, HandWritten])
+class Convolution(Distillation):
+    """With layers whose gradients of single samples are computed by vmap."""
+
+    def make_net(self):
+        flat = (nn.Unflatten(1, (1, 6)), nn.Conv1d(1, BATCH_SIZE, 3), nn.ReLU(), nn.Flatten())
+        return nn.Sequential(*flat, nn.Linear(4 * BATCH_SIZE, NUM_CLASSES))
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        CrossEntropy,
+        Divided,
+        L1Penalty,
+        TwoLosses,
+        Distillation,
+        Focal,
+        SumDivided,
+        ClassWeights,
+        HandWritten,
+        LanguageModel,
+        Convolution,
+    ],
+)
 def test_gradients_of_single_samples_are_those_of_the_reference(kind):
-    stopping, _, _ = fit(kind, signal="gsnr")
+    stopping, _, said = fit(kind, signal="gsnr")
+    assert not any("one sample at a time" in message for message in said)
     expected, _, _ = fit(kind, signal="gsnr", sample_losses=lambda module, batch: module.reference(batch))
     assert [r.values["gsnr"] for r in stopping.stopper.history] == pytest.approx(
         [r.values["gsnr"] for r in expected.stopper.history], rel=1e-3
@@ -532,6 +557,35 @@ def test_measuring_and_checking_do_not_change_training(kind):
         results.append((list(module.parameters()), torch.rand(1)))
     assert all(map(torch.equal, results[0][0], results[1][0]))
     assert torch.equal(results[0][1], results[1][1])
+
+
+DOCUMENTED = {  # the rows of the table in docs/integrations/index.md
+    "one of torch's losses": [CrossEntropy, Dictionary, LabelSmoothing, ClassWeights, SquaredError, SeveralLabels],
+    "a constant factor (`loss / 4`)": [Divided, SumDivided],
+    "two losses added, also with learned weights": [TwoLosses, StackedLosses, LearnedWeights],
+    "a penalty of the weights": [L1Penalty, WeightPenaltyInPlace],
+    "mixup": [Mixup],
+    "distillation": [Distillation],
+    "focal, or another mean written by hand": [Focal, HandWritten],
+    "variational autoencoder": [Autoencoder],
+    "triplet, CTC": [Triplet, Speech],
+    "tokens, also flattened and with padding": [LanguageModel, MaskedTokens],
+    "contrastive, one loss per pair (CLIP)": [ImageText],
+    "contrastive, over all views (SimCLR, Barlow Twins)": [Contrastive, BarlowTwins],
+    "dice": [Dice],
+    "another function of means (root, product)": [RootOfSquaredError, Product],
+}
+
+
+def test_the_documented_table_says_what_is_tested():
+    lines = (Path(__file__).parents[2] / "docs/integrations/index.md").read_text().splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")]
+    table = {row[0]: row[1] for row in cells if len(row) == 5}
+    for name, kinds in DOCUMENTED.items():
+        expected = "per sample" if {*kinds} <= {*PER_SAMPLE} else "per batch"
+        assert table[name].startswith(expected), name
+    documented = {kind for kinds in DOCUMENTED.values() for kind in kinds}
+    assert documented == {*PER_SAMPLE, *AS_BATCH_LOSS}
 
 
 def test_a_step_that_returns_no_loss_is_refused_before_training():

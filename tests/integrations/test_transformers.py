@@ -282,6 +282,27 @@ def test_an_overridden_compute_loss_is_measured(attached, run, make_mlp, make_tr
     assert values_of(stopping) == pytest.approx(values_of(expected), rel=1e-4)
 
 
+def test_a_compute_loss_may_use_keys_that_the_model_does_not_take(run, data, make_mlp, make_trainer, values_of):
+    class Weighted(Trainer):
+        def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+            weight = inputs.pop("weight")
+            losses = cross_entropy(model(**inputs)["logits"], inputs["labels"], reduction="none")
+            return (weight * losses).mean()
+
+    def losses(model, batch):
+        return batch["weight"] * class_losses(model, batch)
+
+    samples = [{**data[i], "weight": float(i % 3)} for i in range(len(data))]
+    values = []
+    for arguments in ({}, {"sample_losses": losses}):
+        options = {"num_train_epochs": 1, "remove_unused_columns": False, "subclass": Weighted}
+        trainer = make_trainer(run.Digits(make_mlp()), samples, **options)
+        stopping = HeldInStopping(**arguments).attach(trainer)
+        trainer.train()
+        values.append(values_of(stopping))
+    assert values[0] == pytest.approx(values[1], rel=1e-4)
+
+
 def test_a_compute_loss_over_the_batch_is_measured_per_batch_with_a_notice(run, make_mlp, make_trainer, values_of):
     trainer = make_trainer(run.Digits(make_mlp()), num_train_epochs=2, subclass=OverBatch)
     stopping = HeldInStopping().attach(trainer)

@@ -46,6 +46,7 @@ class Adapter:
     """The base class of every `HeldInStopping`: an `EarlyStopping` that a framework calls."""
 
     _step_counter: StepCounter | None = None
+    _checked = False
 
     def __init__(
         self,
@@ -186,11 +187,12 @@ class Adapter:
         stopper = self._create_stopper(model, losses, optimizer, signal=signal, together=together)
         if self._pending_state is not None:
             stopper.load_state_dict(self._pending_state)
-        self._stopper, self._pending_state = stopper, None
+        self._stopper, self._pending_state, self._checked = stopper, None, False
         self._steps, self._reported, self._report = steps, False, report
 
     def check(self, loader: Iterable[Batch]) -> None:
         """Find out before the first training step what cannot be measured. Call it after `bind`, on every rank."""
+        self._checked = True
         if self.stopper.history or self.decision.stop:
             return  # training is resumed
         # Before training all losses may be equal, for instance if the last layer starts with zeros.
@@ -214,7 +216,8 @@ class Adapter:
     def measure_and_decide(self, loader: Iterable[object]) -> dict[str, float]:
         """Call `EarlyStopping.step` once. Return the values to log if it measured: `{"heldin/<signal>": value}`."""
         num_readings = len(self.stopper.history)
-        with self._measuring():
+        checked = replaced_attributes(self.stopper, check=_nothing) if self._checked else nullcontext()
+        with self._measuring(), checked:  # in a warm-up `step` would check again
             if self.stopper.step(self._source(loader)):
                 self._report_once()
         if len(self.stopper.history) == num_readings:
@@ -362,6 +365,10 @@ class StepCounter:
 
     def _increment(self, *_: object) -> None:
         self.count += 1
+
+
+def _nothing(*_: object, **__: object) -> None:
+    """Do nothing."""
 
 
 def _notify(message: str) -> None:

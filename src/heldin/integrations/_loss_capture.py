@@ -26,6 +26,7 @@ from torch.overrides import TorchFunctionMode
 from heldin.errors import LossError, UnmeasurableError
 from heldin.probing.batches import Batch, select_samples, tensors_of
 from heldin.probing.output_losses import IGNORED_LABEL, masked_mean
+from heldin.probing.probe import derivatives
 
 LOSS_REMEDY = (
     "Pass loss_fn=, the loss training uses on (inputs, targets) batches, sample_losses=f with "
@@ -85,7 +86,13 @@ class Captured:
     def tolerance(self) -> float:
         """A rest below this is rounding."""
         size = abs(float(self.loss.detach())) + sum(map(abs, self._values))
-        return float(torch.finfo(self.loss.dtype).eps ** 0.7 * size)
+        return float(self.eps**0.7 * size)
+
+    @property
+    def eps(self) -> float:
+        """The rounding of the least precise number in the loss."""
+        values = (self.loss, *(term.value for term, _ in self.parts))
+        return max(torch.finfo(value.dtype).eps for value in values)
 
     @property
     def is_complete(self) -> bool:
@@ -174,7 +181,7 @@ class CapturedLosses:
             terms = _gradient(captured.total(), parameters)
             found.append(captured)
             rests.append([one - other for one, other in zip(whole, terms, strict=True)])
-            tolerance = torch.finfo(captured.loss.dtype).eps ** 0.5 * _norm(whole)
+            tolerance = captured.eps**0.5 * _norm(whole)
             complete = complete and captured.is_complete and not _norm(rests[-1]) > tolerance
         first, last = found[0], found[-1]
         self.form = LossForm.SAMPLES if complete else LossForm.BATCH
@@ -407,7 +414,7 @@ def _ratio(term: Term) -> Tensor | float:
 
 
 def _gradient(loss: Tensor, parameters: Sequence[nn.Parameter]) -> list[Tensor]:
-    parts = torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
+    parts = derivatives(loss, parameters, keep_graph=True)
     dense = (part if part is None or part.layout is torch.strided else part.to_dense() for part in parts)
     return [torch.zeros_like(p) if part is None else part for p, part in zip(parameters, dense, strict=True)]
 

@@ -78,7 +78,6 @@ class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
         Adapter.__init__(self, **arguments)
         self.data = data
         self._bound = False
-        self._checked = False
         self._already_stopped = False  # `fit` resumes a training that was stopped: no batch is trained on
         self._values: dict[str, float] = {}  # of this epoch
         needs = [signal.needs for signal in signals_by_label(self.signal).values()]
@@ -102,7 +101,7 @@ class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
 
     def on_train_begin(self, logs: Logs = None) -> None:
         """Wrap `train_function`."""
-        self._bound = self._checked = False
+        self._bound = False
         _BatchTap(self, self.model)
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
@@ -176,7 +175,6 @@ class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
     def _before_batch(self, batch: object) -> None:
         """Before the first step, find out what cannot be measured: on the given data, or on the first batch alone."""
         if not self._checked:
-            self._checked = True
             self.check([batch] * self.batches if self.data is None else self.data)
 
     def _after_batch(self, batch: object) -> None:

@@ -19,7 +19,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from heldin.errors import ArgumentError, HeldinError, HeldinWarning, LossError
+from heldin.distributed import gather, is_distributed
+from heldin.errors import ArgumentError, HeldinWarning, LossError
 from heldin.integrations._adapter import Losses, OutputAdapter, full_precision, missing_extra
 from heldin.integrations._loss_capture import LOSS_REMEDY, CapturedLosses
 from heldin.probing import Probe, draw
@@ -78,9 +79,11 @@ class HeldInStopping(OutputAdapter, TrainerCallback):  # type: ignore[misc]
         if state.global_step > 0 and self._pending_state is None:
             self._load_checkpoint(args, state)
         loader = given["train_dataloader"]
+        found = None if self._loss_given else self._find_loss(given["model"], loader, args)
         self.bind(
             given["model"],
-            **({} if self._loss_given else self._find_loss(given["model"], loader, args)),
+            sample_losses=found if isinstance(found, OutputLosses) else None,
+            captured=found if isinstance(found, CapturedLosses) else None,
             loader=loader,
             optimizer=getattr(given["optimizer"], "optimizer", given["optimizer"]),
             steps=state.global_step,
@@ -142,7 +145,7 @@ class HeldInStopping(OutputAdapter, TrainerCallback):  # type: ignore[misc]
         control.should_training_stop = control.should_training_stop or self.decision.stop
         return control
 
-    def _find_loss(self, model: nn.Module, loader: Iterable[Batch], args: Arguments) -> dict[str, object]:
+    def _find_loss(self, model: nn.Module, loader: Iterable[Batch], args: Arguments) -> OutputLosses | CapturedLosses:
         """Return the losses per sample of the model's own loss, if its mean is what the Trainer computes on a batch.
 
         Otherwise the loss that `compute_loss` returns.
@@ -150,8 +153,14 @@ class HeldInStopping(OutputAdapter, TrainerCallback):  # type: ignore[misc]
         own = OutputLosses(args.label_smoothing_factor)
         trainer = self.trainer if self.trainer is not None else _find_trainer(self)
         if trainer is None:
-            return {"sample_losses": own}
+            return own
         step = CapturedLosses(_step_of(trainer), self.num_samples, find_generators(_generators_in(vars(trainer))))
+        compare = partial(self._is_own_loss, own, step, model, loader)
+        agree = gather(compare) if args.world_size > 1 and is_distributed() else [compare()]
+        return own if all(agree) else step
+
+    def _is_own_loss(self, own: OutputLosses, step: CapturedLosses, model: nn.Module, loader: Iterable[Batch]) -> bool:
+        """True if the mean of the model's losses is the loss that the Trainer computes, for the same batch and seed."""
         (batch,) = draw(self._source(loader), 1, seed=self.seed)
         probe = Probe(model, None, batch_loss=step.batch_loss)
         inferred: float | None = None
@@ -159,8 +168,8 @@ class HeldInStopping(OutputAdapter, TrainerCallback):  # type: ignore[misc]
             try:
                 with probe.session() as devices:
                     inferred = _inferred_loss(own, model, to_device(batch, devices))
-            except HeldinError:
-                pass  # not one of the losses that models of transformers return
+            except Exception:  # the model does not return its loss for such a batch, or it is another loss
+                inferred = None
             try:
                 with probe.session() as devices:
                     computed = float(step.batch_loss(model, to_device(batch, devices)).detach())
@@ -171,9 +180,7 @@ class HeldInStopping(OutputAdapter, TrainerCallback):  # type: ignore[misc]
                     f"that is measured. Found that compute_loss raises {type(error).__name__}: {error}{found}. "
                     + LOSS_REMEDY
                 ) from error
-        if inferred is not None and abs(inferred - computed) <= 3e-4 * abs(computed):
-            return {"sample_losses": own}
-        return {"captured": step}
+        return inferred is not None and abs(inferred - computed) <= 3e-4 * abs(computed)
 
     def _resolve_losses(self, model: nn.Module, losses: Losses) -> Losses:
         if losses.loss_fn is None or losses.sample_losses is not None or losses.batch_loss is not None:
