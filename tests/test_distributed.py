@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch import distributed, multiprocessing, nn
 
 from heldin import EarlyStopping
-from heldin.distributed import gather, mean_reading, num_ranks, rank
+from heldin.distributed import gather, is_distributed, mean_reading, rank
 from heldin.errors import HeldinError, NotFiniteError
 from heldin.types import Reading
 
@@ -88,7 +88,7 @@ def gathered(monkeypatch):
 
 
 def test_without_torch_distributed_there_is_one_rank():
-    assert (num_ranks(), rank()) == (1, 0)
+    assert (is_distributed(), rank()) == (False, 0)
 
 
 def test_a_single_rank_decides_as_without_torch_distributed(one_rank):

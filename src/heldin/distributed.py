@@ -20,14 +20,14 @@ from heldin.types import Reading
 Result = TypeVar("Result")
 
 
-def num_ranks() -> int:
-    """The number of processes that train together; 1 if torch.distributed is not initialised."""
-    return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
+def is_distributed() -> bool:
+    """True if torch.distributed is initialised."""
+    return distributed.is_available() and distributed.is_initialized()
 
 
 def rank() -> int:
     """The rank of this process."""
-    return distributed.get_rank() if distributed.is_available() and distributed.is_initialized() else 0
+    return distributed.get_rank() if is_distributed() else 0
 
 
 def mean_reading(read: Callable[[], Reading]) -> Reading:
@@ -52,7 +52,7 @@ def gather(function: Callable[[], Result]) -> list[Result]:
         result = function()
     except Exception as found:
         error = found
-    outcomes: list[Any] = [None] * num_ranks()
+    outcomes: list[Any] = [None] * distributed.get_world_size()
     distributed.all_gather_object(outcomes, (result, None if error is None else f"{type(error).__name__}: {error}"))
     if error is not None:
         raise error

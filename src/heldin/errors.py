@@ -111,10 +111,7 @@ class WarnOnce:
 def warn(message: str) -> None:
     """Issue a `HeldinWarning`, located at the first caller outside heldin."""
     frame, level = sys._getframe(0), 1
-    while frame.f_back is not None and _package(frame.f_globals) in ("heldin", "contextlib"):
+    inside = ("heldin", "contextlib")
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in inside:
         frame, level = frame.f_back, level + 1
     warnings.warn(message, HeldinWarning, stacklevel=level)
-
-
-def _package(namespace: dict[str, object]) -> str:
-    return str(namespace.get("__name__", "")).partition(".")[0]

@@ -23,7 +23,7 @@ SAFE = (1e-28, 1e30)  # squared norms for which no product leaves the range of s
 CLOSE = 1e-4  # relative to the squared norms: a smaller squared distance has lost digits in single precision
 
 Row = tuple[Tensor | None, ...]  # the gradient of one batch, one tensor per parameter
-Column = tuple[Tensor | None, ...]  # the gradients of all batches for one parameter
+Column = list[Tensor]  # the gradients of all batches for one parameter
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,11 @@ class Gradients:
         total = torch.zeros(rows, rows, dtype=torch.float64, device="cpu")
         for (device, dtype), columns in _group_by_device(self.rows).items():
             with torch.autocast(device.type, enabled=False):
-                total += _products(columns, self.scales, inner, dtype, device)
+                found = _products(columns, self.scales, inner, dtype, device)
+                if dtype is not torch.float64 and not _is_precise(found.tolist()):
+                    device = torch.device("cpu") if device.type == "mps" else device  # MPS has no double precision
+                    found = _products(columns, self.scales, inner, torch.float64, device)
+            total += found
         differences = total[1:, 1:] if inner else total
         return Gram(
             differences=((0.0,) * self.num_batches, *((0.0, *row) for row in differences.tolist())),
@@ -136,23 +140,13 @@ class Gram:
 def _group_by_device(rows: tuple[Row, ...]) -> dict[tuple[torch.device, torch.dtype], list[Column]]:
     """The gradients parameter by parameter, grouped by device and by the precision of their products."""
     groups: dict[tuple[torch.device, torch.dtype], list[Column]] = {}
-    for column in zip(*rows, strict=True):
-        known = next((part for part in column if part is not None), None)
+    for parts in zip(*rows, strict=True):
+        known = next((part for part in parts if part is not None), None)
         if known is not None:
             group = known.device, torch.promote_types(known.dtype, torch.float32)
+            column = [known.new_zeros(()).expand_as(known) if part is None else part for part in parts]
             groups.setdefault(group, []).append(column)
     return groups
-
-
-def _products(
-    columns: list[Column], scales: tuple[float, ...], inner: bool, dtype: torch.dtype, device: torch.device
-) -> Tensor:
-    """Products of g_1 - g_0, g_2 - g_0, ..., preceded by g_0 if `inner`; in double precision on the CPU."""
-    found = _stream_products(columns, scales, inner, dtype, device)
-    if dtype is not torch.float64 and not _is_precise(found.tolist()):
-        device = torch.device("cpu") if device.type == "mps" else device  # MPS has no double precision
-        found = _stream_products(columns, scales, inner, torch.float64, device)
-    return found
 
 
 def _is_precise(products: list[list[float]]) -> bool:
@@ -164,12 +158,13 @@ def _is_precise(products: list[list[float]]) -> bool:
     )
 
 
-def _stream_products(
+def _products(
     columns: list[Column], scales: tuple[float, ...], inner: bool, dtype: torch.dtype, device: torch.device
 ) -> Tensor:
+    """Products of g_1 - g_0, g_2 - g_0, ..., preceded by g_0 if `inner`; in double precision on the CPU."""
     num_rows = len(scales) if inner else len(scales) - 1
     total = torch.zeros(num_rows, num_rows, dtype=torch.float64, device="cpu")
-    num_values = sum(_num_values(column) for column in columns)
+    num_values = sum(column[0].numel() for column in columns)
     buffer = torch.empty(num_rows, min(CHUNK, -(-num_values // SLICE) * SLICE), dtype=dtype, device=device)
     for block in _fill_buffer(columns, scales, inner, buffer):
         slices = block.view(num_rows, -1, SLICE).transpose(0, 1)  # (number of slices, number of rows, SLICE)
@@ -178,15 +173,24 @@ def _stream_products(
 
 
 def _fill_buffer(columns: list[Column], scales: tuple[float, ...], inner: bool, buffer: Tensor) -> Iterator[Tensor]:
-    """Yield the buffer each time it is full of differences from the first gradient; the last time padded with 0."""
+    """Yield the buffer each time it is full of differences from the first gradient, which precedes them if `inner`.
+
+    The last buffer is padded with 0.
+    """
     filled, width = 0, buffer.shape[1]
     for column in columns:
-        flat = [None if part is None else part.reshape(-1) for part in column]
-        start, length = 0, _num_values(column)
+        flat = [part.reshape(-1) for part in column]
+        start, length = 0, len(flat[0])
         while start < length:
             step = min(length - start, width - filled)
-            pieces = [_scaled_piece(part, start, step, scale, buffer) for part, scale in zip(flat, scales, strict=True)]
-            _write_differences(buffer[:, filled : filled + step], pieces, inner)
+            block = buffer[:, filled : filled + step]
+            first, *others = (
+                _scaled(part[start : start + step], scale, buffer) for part, scale in zip(flat, scales, strict=True)
+            )
+            if inner:
+                block[0] = first
+            for number, other in enumerate(others, start=int(inner)):
+                torch.sub(other, first, out=block[number])
             start, filled = start + step, filled + step
             if filled == width:
                 yield buffer
@@ -196,28 +200,7 @@ def _fill_buffer(columns: list[Column], scales: tuple[float, ...], inner: bool, 
         yield buffer
 
 
-def _scaled_piece(part: Tensor | None, start: int, step: int, scale: float, like: Tensor) -> Tensor | None:
-    if part is None:
-        return None
-    piece = part[start : start + step]
+def _scaled(piece: Tensor, scale: float, like: Tensor) -> Tensor:
     if scale == 1.0 and piece.dtype == like.dtype and piece.device == like.device:
         return piece
     return piece.to(like) * scale
-
-
-def _write_differences(block: Tensor, pieces: list[Tensor | None], inner: bool) -> None:
-    """Write the differences of all gradients from the first one; before them the first one, if `inner`."""
-    first, *others = pieces
-    if inner:
-        block[0] = 0.0 if first is None else first
-    for number, piece in enumerate(others, start=int(inner)):
-        if piece is None:
-            block[number] = 0.0 if first is None else -first
-        elif first is None:
-            block[number] = piece
-        else:
-            torch.sub(piece, first, out=block[number])
-
-
-def _num_values(column: Column) -> int:
-    return next(part.numel() for part in column if part is not None)

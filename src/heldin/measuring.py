@@ -148,13 +148,17 @@ class SignalReader:
         self.optimizer = optimizer
         self.together = together
         self.skip_unmeasurable = skip_unmeasurable
-        self.memory: dict[str, Memory] = {}
-        self.cache = OutputCache()
-        self.drawn: dict[str, Any] | None = None  # how the batches of the latest reading were drawn
         while isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
             model = model.module  # the wrapper would exchange buffers and wait for a rank that failed
         self.probe = Probe(model, loss_fn, sample_losses=sample_losses, mode=mode, autocast=autocast)
         self._check_optimizer()
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the memory of signals, the outputs of training and how batches were drawn."""
+        self.memory: dict[str, Memory] = {}
+        self.cache = OutputCache()
+        self.drawn: dict[str, Any] | None = None  # how the batches of the latest reading were drawn
 
     def read(
         self, loader: Iterable[Batch], epoch: int, *, against: Iterable[Batch] | None = None, first: bool = True
@@ -218,12 +222,6 @@ class SignalReader:
         if any(signal.needs.uses_outputs for signal in self.signals.values()):
             self.cache.update(indices, outputs)
 
-    def reset(self) -> None:
-        """Forget the memory of signals, the outputs of training and how batches were drawn."""
-        self.memory = {}
-        self.cache = OutputCache()
-        self.drawn = None
-
     def state_dict(self) -> dict[str, Any]:
         """The memory of signals, the outputs of training and how batches were drawn: plain values and tensors."""
         return {
@@ -263,7 +261,7 @@ class SignalReader:
             epoch=epoch,
             against=others,
             pool=drawn if pooling else None,
-            samples=partial(self._samples_in_order, loader),
+            samples=lambda num: in_order(loader, seed=derive_seed(self.seed, "whole"), num_samples=num),
             outputs=self._training_outputs(loader),
             seed=derive_seed(self.seed, "probe", number),
             first=first,
@@ -271,9 +269,6 @@ class SignalReader:
         self.cache.updated = False
         self.drawn = self._drawing()
         return reading
-
-    def _samples_in_order(self, loader: Iterable[Batch], num_samples: int | None) -> Iterable[Batch]:
-        return in_order(loader, seed=derive_seed(self.seed, "whole"), num_samples=num_samples)
 
     def _training_outputs(self, loader: Iterable[Batch]) -> Tensor | None:
         if self.cache.outputs is None:

@@ -187,10 +187,9 @@ class BatchGradients(Need[Gram]):
         )
         with_inner = {(need.rescale, need.against) for need in needs if need.inner}
         grams: dict[tuple[Rescale, bool], Gram] = {}
-        for rows in dict.fromkeys((need.rescale, need.against) for need in needs):
-            rescale, against = rows
-            both = gradients[rescale]
-            grams[rows] = (both if against else both.first_set()).gram(inner=rows in with_inner)
+        for rescale, against in {(need.rescale, need.against) for need in needs}:
+            rows = gradients[rescale] if against else gradients[rescale].first_set()
+            grams[rescale, against] = rows.gram(inner=(rescale, against) in with_inner)
         return {need: grams[need.rescale, need.against] for need in needs}
 
 

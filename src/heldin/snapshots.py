@@ -48,12 +48,19 @@ class WeightSnapshot:
 
     def take(self, model: nn.Module, epoch: int) -> None:
         """Keep the weights of this epoch in place of the present ones."""
-        weights = {name: _copy_to_cpu(value) for name, value in model.state_dict().items()}
+        weights = {
+            name: value.detach().to("cpu", copy=True) if isinstance(value, Tensor) else value
+            for name, value in model.state_dict().items()
+        }
         if self.keep_in is None:
             self._weights = weights
         else:
-            previous = _previous(self.keep_in) if self._in_checkpoint else None
-            _write(self.keep_in, {"epoch": epoch, "weights": weights}, previous)
+            self.keep_in.parent.mkdir(parents=True, exist_ok=True)
+            partial = self.keep_in.with_name(self.keep_in.name + ".part")
+            torch.save({"epoch": epoch, "weights": weights}, partial)
+            if self._in_checkpoint and self.keep_in.exists():
+                os.replace(self.keep_in, _previous(self.keep_in))
+            os.replace(partial, self.keep_in)
             self._weights, self._in_checkpoint = None, False
         self.epoch = epoch
 
@@ -83,12 +90,13 @@ class WeightSnapshot:
     def load_state_dict(self, state: Mapping[str, Any], model: nn.Module) -> None:
         """Continue from `state_dict()`, if the same weights are wanted."""
         self.reset()
-        if state["keep"] is not None and self.keep != state["keep"] and state["epoch"] is not None:
+        if state["epoch"] is None:
+            return
+        if self.keep != state["keep"]:
             warn(
                 f"The state keeps weights for keep={state['keep']!r}. Found `keep = {self.keep!r}`, so they are not "
                 f"loaded. Create EarlyStopping with keep={state['keep']!r} to have them."
             )
-        if self.keep is None or self.keep != state["keep"] or state["epoch"] is None:
             return
         self.epoch, self._weights = state["epoch"], state["weights"]
         if self._weights is None:
@@ -129,10 +137,6 @@ class WeightSnapshot:
         )
 
 
-def _copy_to_cpu(value: object) -> object:
-    return value.detach().to("cpu", copy=True) if isinstance(value, Tensor) else value
-
-
 def _shapes(weights: Weights) -> dict[str, torch.Size | None]:
     return {name: value.shape if isinstance(value, Tensor) else None for name, value in weights.items()}
 
@@ -145,13 +149,3 @@ def _load(path: Path) -> dict[str, Any]:
 def _previous(path: Path | None) -> Path:
     assert path is not None
     return path.with_name(path.name + ".before")
-
-
-def _write(path: Path, content: dict[str, Any], previous: Path | None) -> None:
-    """Write the file atomically; move the present one to `previous`, if given."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".part")
-    torch.save(content, partial)
-    if previous is not None and path.exists():
-        os.replace(path, previous)
-    os.replace(partial, path)

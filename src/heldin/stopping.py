@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from heldin.distributed import gather, num_ranks
+from heldin.distributed import gather, is_distributed
 from heldin.errors import ArgumentError, MissingExtraError, near_match, require_choice, require_integer
 from heldin.measuring import NUM_BATCHES, NUM_POOLED, Probes, SignalChoice, SignalReader
 from heldin.probing.batches import Batch
@@ -175,7 +175,7 @@ class EarlyStopping:
         if epoch >= self.warmup and (epoch + 1) % self.every == 0:
             with self._all_or_nothing():
                 reading = self.reader.read(loader, epoch, against=against, first=not self._readings)
-                if self.keep is not None and self.reader.together and num_ranks() > 1:
+                if self.keep is not None and self.reader.together and is_distributed():
                     gather(lambda: self._record(reading))  # a rank that cannot write its weights stops all of them
                 else:
                     self._record(reading)
@@ -254,17 +254,15 @@ class EarlyStopping:
         """Undo everything if the block raises (a full disk, say), so that the call can be repeated."""
         holders = self, self.reader, self.reader.cache, self._snapshot
         before = [dict(vars(holder)) for holder in holders]
-        readings = list(self._readings)
         try:
             yield
         except BaseException:
             for holder, attributes in zip(holders, before, strict=True):
                 vars(holder).update(attributes)
-            self._readings = readings
             raise
 
     def _record(self, reading: Reading) -> None:
-        self._readings.append(reading)
+        self._readings = [*self._readings, reading]  # a new list, so that a failure can restore the previous one
         self._decide(reading)
         if self.keep is not None and self._is_worth_keeping(reading):
             self._snapshot.take(self.model, reading.epoch)
@@ -282,8 +280,7 @@ class EarlyStopping:
         if self.keep == "before_rise":
             return self._decision.before == reading.epoch
         label, signal = next(iter(self.signals.items()))
-        read = [earlier.values[label] for earlier in self._readings]
-        values = [value for value in read if value is not None and math.isfinite(value)]
+        values = [v for r in self._readings if (v := r.values[label]) is not None and math.isfinite(v)]
         best = min if signal.direction == Direction.RISES else max
         latest = reading.values[label]
         return latest in values and latest == best(values) and values.count(latest) == 1

@@ -1,7 +1,6 @@
 """The data that the packages of heldin exchange.
 
-All types are frozen. All but `Gradients`, which holds tensors, can be written as JSON. Nothing here imports torch at
-run time, so that rules stay pure Python.
+All types are frozen and can be written as JSON. Nothing here imports torch, so that rules stay pure Python.
 """
 
 from __future__ import annotations

@@ -46,8 +46,19 @@ def draw(source: Iterable[Batch], num_batches: int, *, seed: int) -> list[Batch]
     Raises:
         BatchesError: `source` is not an iterable of batches, is empty, or can be iterated only once.
     """
+    if isinstance(source, (Tensor, Dataset, str, bytes, dict)) or not isinstance(source, Iterable):
+        raise BatchesError(
+            f"Batches should come from a DataLoader, a list of batches or another iterable of batches: the training "
+            f"data, not a metric. Found a {type(source).__name__}. Wrap a dataset: DataLoader(dataset, batch_size=128)."
+        )
     with seeded_randomness(seed, source), torch.inference_mode(False):
-        batches = _draw(source, num_batches, torch.Generator().manual_seed(seed))
+        generator = torch.Generator().manual_seed(seed)
+        if isinstance(source, DataLoader) and _has_indices(source):
+            batches = list(_loader_over(source, _choose_indices(source, num_batches, generator), generator))
+        elif isinstance(source, Sequence):
+            batches = [source[i] for i in _choose(len(source), num_batches, generator)]
+        else:
+            batches = list(islice(_new_pass(source, generator), num_batches))
     if not batches:
         raise BatchesError("The loader should give at least 2 batches. Found none: it is empty. Check the dataset.")
     return batches
@@ -57,17 +68,13 @@ def in_order(source: Iterable[Batch], *, seed: int, num_samples: int | None = No
     """Yield batches with the same samples in the same order every time: all of `source`, or the first ones.
 
     From a `DataLoader` over a dataset with a length, samples are read in the order of their indices, as far as its
-    sampler can yield them; augmentation draws from `seed`. From any other source one pass is read as it comes.
-
-    Raises:
-        BatchesError: all samples are requested from a stream without a length.
+    sampler can yield them; augmentation draws from `seed`. From any other source one pass is read as it comes; all
+    samples can be requested only if it has a length.
     """
     with seeded_randomness(seed, source), torch.inference_mode(False):
         generator = torch.Generator().manual_seed(seed)
         if isinstance(source, DataLoader) and _has_indices(source):
-            indices = _indices_in_order(source, num_samples, generator)
-            if indices:
-                yield from _loader_over(source, indices, generator)
+            yield from _loader_over(source, _indices_in_order(source, num_samples, generator), generator)
         elif isinstance(source, Sequence):
             yield from source
         else:
@@ -88,22 +95,6 @@ def as_list(batches: Iterable[Batch], name: str = "batches") -> list[Batch]:
         return list(copy_loader(batches, batches.generator) if isinstance(batches, DataLoader) else batches)
 
 
-def _draw(source: Iterable[Batch], num: int, generator: torch.Generator) -> list[Batch]:
-    if isinstance(source, DataLoader) and _has_indices(source):
-        indices = _choose_indices(source, num, generator)
-        return list(_loader_over(source, indices, generator)) if indices else []
-    if isinstance(source, DataLoader):
-        return list(islice(_new_pass(source, generator), num))
-    if isinstance(source, (Tensor, Dataset, str, bytes, dict)) or not isinstance(source, Iterable):
-        raise BatchesError(
-            f"Batches should come from a DataLoader, a list of batches or another iterable of batches: the training "
-            f"data, not a metric. Found a {type(source).__name__}. Wrap a dataset: DataLoader(dataset, batch_size=128)."
-        )
-    if isinstance(source, Sequence):
-        return [source[i] for i in _choose(len(source), num, generator)]
-    return list(islice(_new_pass(source, generator), num))
-
-
 def _has_indices(loader: DataLoader[Any]) -> bool:
     """True if every sample can be read by its index, just as iterating the loader would give it."""
     return type(loader).__iter__ is DataLoader.__iter__ and not isinstance(loader.dataset, IterableDataset)
@@ -116,15 +107,17 @@ def _choose(size: int, num: int, generator: torch.Generator) -> list[int]:
 
 def _choose_indices(loader: DataLoader[Any], num: int, generator: torch.Generator) -> list[Any]:
     """What the loader's (batch) sampler would yield, for `num` batches chosen by `generator`."""
-    sampler, batch_sampler = loader.sampler, loader.batch_sampler
-    if type(batch_sampler) is BatchSampler:
-        population = _sampled_once(batch_sampler.sampler)
+    sampler = loader.batch_sampler
+    if type(sampler) is BatchSampler:
+        population = _sampled_once(sampler.sampler)
         if population is not None:
-            return _split(population, batch_sampler, num, generator)
-    batches = _indices_of_an_epoch(sampler if batch_sampler is None else batch_sampler, loader.dataset, num, generator)
-    if batch_sampler is not None and len(batches) > num and len(batches[-1]) < len(batches[0]):
-        batches.pop()  # the last batch of an epoch, smaller than the others
-    if batch_sampler is not None:
+            return _split(population, sampler, num, generator)
+    if sampler is None:
+        batches = _indices_of_an_epoch(loader.sampler, loader.dataset, num, generator)
+    else:
+        batches = _indices_of_an_epoch(sampler, loader.dataset, num, generator)
+        if len(batches) > num and len(batches[-1]) < len(batches[0]):
+            batches.pop()  # the last batch of an epoch, smaller than the others
         batches = _without_small_rest(batches)
     return [batches[i] for i in _choose(len(batches), num, generator)]
 
@@ -221,7 +214,7 @@ def _loader_over(loader: DataLoader[Any], indices: list[Any], generator: torch.G
     return DataLoader(
         loader.dataset,
         **grouped,
-        num_workers=min(loader.num_workers, len(indices)),
+        num_workers=min(loader.num_workers, max(1, len(indices))),
         collate_fn=loader.collate_fn,
         timeout=loader.timeout,
         worker_init_fn=loader.worker_init_fn,
@@ -283,8 +276,8 @@ def _copy_stream(stream: Any, generator: torch.Generator | None, copies: dict[in
 
 def _refuse_one_shot(source: Iterable[Batch]) -> None:
     """Raise for a stream that can be read only once: its batches belong to training."""
-    holds_iterator = any(isinstance(value, Iterator) for value in getattr(source, "__dict__", {}).values())
-    if isinstance(source, Iterator) or holds_iterator or _gives_one_iterator(_shallow_copy(source)):
+    held = [source, *getattr(source, "__dict__", {}).values()]
+    if any(isinstance(value, Iterator) for value in held) or _gives_one_iterator(_shallow_copy(source)):
         raise BatchesError(
             f"Batches should come from an iterable that can be iterated repeatedly. Found a {type(source).__name__} "
             "that can be read once; measuring would take batches away from training. Take a few batches from it once, "
@@ -364,11 +357,9 @@ def _refill(container: Any, parts: dict[Any, Any]) -> Any:
                 object.__setattr__(own, name, part)  # frozen dataclasses too
         return own
     except Exception:  # a container that cannot be copied or written to, whatever its class raises
-        return (
-            parts
-            if isinstance(container, Mapping)
-            else (list if isinstance(container, list) else tuple)(parts.values())
-        )
+        if isinstance(container, Mapping):
+            return parts
+        return list(parts.values()) if isinstance(container, list) else tuple(parts.values())
 
 
 def clone_tensors(batch: Batch) -> Batch:
@@ -385,7 +376,7 @@ def clone_tensors(batch: Batch) -> Batch:
             try:
                 copies[id(part)] = part.clone()
             except TypeError:  # a method of that name with another meaning
-                copies[id(part)] = part
+                return part
         return copies[id(part)]
 
     return map_tensors(batch, clone, is_leaf=lambda part: hasattr(part, "clone"))
@@ -403,9 +394,6 @@ def split_samples(batch: Batch, num_samples: int) -> tuple[list[Tensor], Rebuild
     """Return the tensors with one row per sample, and a function that builds the same structure from others.
 
     A tensor whose first dimension is `num_samples` has one row per sample; all else belongs to every sample.
-
-    Raises:
-        BatchesError: no tensor in the batch has `num_samples` rows.
     """
     rows: list[Tensor] = []
 

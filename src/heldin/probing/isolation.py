@@ -106,7 +106,8 @@ def _held_by(holder: object) -> Iterable[object]:
     package = str(type(holder).__module__).partition(".")[0]
     if package in CLOSED_PACKAGES and not isinstance(holder, (DataLoader, Dataset, Sampler)):
         return ()
-    slots = [name for kind in type(holder).__mro__ for name in _as_tuple(vars(kind).get("__slots__", ()))]
+    declared = [vars(kind).get("__slots__", ()) for kind in type(holder).__mro__]
+    slots = [name for names in declared for name in ([names] if isinstance(names, str) else names)]
     return [*(_stored(holder, "__dict__") or {}).values(), *(_stored(holder, name) for name in slots)]
 
 
@@ -116,10 +117,6 @@ def _stored(holder: object, name: str) -> Any:
         return object.__getattribute__(holder, name)
     except AttributeError:
         return None
-
-
-def _as_tuple(slots: str | Iterable[str]) -> tuple[str, ...]:
-    return (slots,) if isinstance(slots, str) else tuple(slots)
 
 
 def _is_generator(candidate: object) -> bool:
@@ -179,10 +176,9 @@ def preserve_state(*models: nn.Module, mode: str) -> Iterator[None]:
         for tensor in _written_by_forward(modules):
             # With its version counter: a backward pass that is still to come has saved this tensor.
             undo.enter_context(_unsafe_preserve_version_counter(tensor))
-            undo.callback(_write, tensor, tensor.detach().clone())
-        for hooks in (torch_module._global_backward_hooks, torch_module._global_backward_pre_hooks):
-            undo.callback(hooks.update, dict(hooks))
-            hooks.clear()
+            undo.callback(tensor.detach().copy_, tensor.detach().clone())
+        registries = torch_module._global_backward_hooks, torch_module._global_backward_pre_hooks
+        undo.enter_context(without_hooks(*registries))
         for module in modules:
             if isinstance(module, torch.jit.ScriptModule) and hasattr(module, "training"):
                 undo.callback(setattr, module, "training", module.training)  # stored in C++, not in vars(module)
@@ -190,7 +186,20 @@ def preserve_state(*models: nn.Module, mode: str) -> Iterator[None]:
             undo.callback(vars(module).clear)
         _use_copies(modules)
         for model in models:
-            _set_mode(model, mode)
+            if mode == "eval":
+                model.eval()
+            elif not model.training:  # else layers that the user set to eval stay so
+                model.train()
+        yield
+
+
+@contextmanager
+def without_hooks(*registries: dict[int, Any]) -> Iterator[None]:
+    """Remove all hooks from these registries, and put them back on exit."""
+    with ExitStack() as undo:
+        for hooks in registries:
+            undo.callback(hooks.update, dict(hooks))
+            hooks.clear()
         yield
 
 
@@ -222,14 +231,6 @@ def refuse_lazy(model: nn.Module) -> None:
 def parameter_versions(model: nn.Module) -> dict[str, int]:
     """For each parameter the number of in-place writes to it."""
     return {name: 0 if p.is_inference() else p._version for name, p in model.named_parameters()}
-
-
-def _set_mode(model: nn.Module, mode: str) -> None:
-    """Set train or evaluation mode. A model in training mode stays as it is, with the layers its user set to eval."""
-    if mode == "eval":
-        model.eval()
-    elif not model.training:
-        model.train()
 
 
 def _use_copies(modules: list[nn.Module]) -> None:
@@ -265,8 +266,3 @@ def _restore_parameter(parameter: nn.Parameter, hooks: Any, requires_grad: bool)
     parameter._backward_hooks = hooks
     if parameter.requires_grad != requires_grad:
         parameter.requires_grad_(requires_grad)
-
-
-@torch.no_grad()
-def _write(tensor: Tensor, saved: Tensor) -> None:
-    tensor.copy_(saved)

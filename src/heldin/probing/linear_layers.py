@@ -67,12 +67,7 @@ def record_linear_calls(model: nn.Module) -> Iterator[Calls]:
         yield calls
 
 
-def linear_factors(
-    losses: Tensor,
-    calls: Calls,
-    *,
-    trusted: Collection[nn.Linear] | None,
-) -> list[Factors]:
+def linear_factors(losses: Tensor, calls: Calls, *, trusted: Collection[nn.Linear] | None) -> list[Factors]:
     """Return the factors of the layers for which the closed form holds. Frees the graph of `losses`.
 
     Only `trusted` layers are used, whose rows are known to be the samples; if None, a second backward pass verifies it.
@@ -103,12 +98,6 @@ def linear_factors(
         for (module, call), delta, is_known in zip(layers, deltas, verified, strict=True)
         if delta is not None and is_known
     ]
-
-
-def chunked_weight_gradients(layer: Factors, size: int) -> Iterator[Tensor]:
-    """The gradients of the weight for `size` samples at a time: (size, o, i)."""
-    for inputs, deltas in zip(torch.split(layer.inputs, size), torch.split(layer.deltas, size), strict=True):
-        yield torch.bmm(deltas.transpose(1, 2), inputs)
 
 
 def _is_plain(module: nn.Module) -> bool:

@@ -14,7 +14,7 @@ import functools
 import inspect
 import math
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -61,14 +61,8 @@ def training_loss(
     """
     if loss_fn is None or not is_pair(batch):
         return sample_losses_from(loss_fn, sample_losses)(model, batch).mean()
-    inputs, target = clone_tensors(batch)
-    output = model(inputs)
-    _require_equal_lengths(output, target)
-    losses = loss_fn(output, target)
-    _refuse_broadcast(losses, output, target)
-    if not isinstance(losses, Tensor) or losses.ndim == 0:
-        return _per_sample(losses.reshape(1) if isinstance(losses, Tensor) else losses).sum()
-    return _per_sample(losses).mean()
+    losses, _ = _losses_of_pair(loss_fn, model, batch)
+    return _per_sample(losses.reshape(1) if isinstance(losses, Tensor) and losses.ndim == 0 else losses).mean()
 
 
 def unreduced(loss_fn: LossFunction | None) -> LossFunction:
@@ -81,9 +75,7 @@ def unreduced(loss_fn: LossFunction | None) -> LossFunction:
         raise ArgumentError(f"Parameter `loss_fn` should be callable. Found {loss_fn!r}. {PER_SAMPLE_REMEDY}")
     if isinstance(loss_fn, nn.Module):
         module: nn.Module = getattr(loss_fn, "_orig_mod", loss_fn)  # a compiled module
-        if not hasattr(module, "reduction"):
-            return loss_fn
-        if module.reduction == "none":
+        if getattr(module, "reduction", "none") == "none":
             return module
         try:
             own = copy.copy(module)
@@ -131,11 +123,7 @@ def without_ignored(loss_fn: LossFunction | None, batch: Batch) -> Batch | None:
 
 def _from_pair(loss_fn: LossFunction, ignored: int | None, check: bool, model: nn.Module, batch: Batch) -> Tensor:
     require_pair(batch)
-    inputs, target = clone_tensors(batch)
-    output = model(inputs)
-    _require_equal_lengths(output, target)
-    losses = loss_fn(output, target)
-    _refuse_broadcast(losses, output, target)
+    losses, target = _losses_of_pair(loss_fn, model, batch)
     expected = target.shape[0] if isinstance(target, Tensor) and target.ndim else None
     mask = None
     if ignored is not None and isinstance(losses, Tensor) and losses.ndim and losses.shape == target.shape:
@@ -145,6 +133,22 @@ def _from_pair(loss_fn: LossFunction, ignored: int | None, check: bool, model: n
 
 def _from_batch(sample_losses: SampleLosses, check: bool, model: nn.Module, batch: Batch) -> Tensor:
     return _per_sample(sample_losses(model, clone_tensors(batch)), check=check)
+
+
+def _losses_of_pair(loss_fn: LossFunction, model: nn.Module, batch: Batch) -> tuple[Any, Any]:
+    """What `loss_fn` returns for an (inputs, targets) batch, and the copy of the targets that it was given."""
+    inputs, target = clone_tensors(batch)
+    output = model(inputs)
+    require_equal_lengths(output, target)
+    losses = loss_fn(output, target)
+    are_tensors = isinstance(losses, Tensor) and isinstance(output, Tensor) and isinstance(target, Tensor)
+    if are_tensors and losses.numel() > max(output.numel(), target.numel()):  # (m, 1) against (m,) gives (m, m)
+        raise BatchesError(
+            f"Outputs and targets should have the same shape for this loss. Found outputs of shape "
+            f"{tuple(output.shape)} and targets of shape {tuple(target.shape)}, which broadcast to "
+            f"{tuple(losses.shape)}. Reshape the targets, for instance with y.view_as(output)."
+        )
+    return losses, target
 
 
 def _per_sample(
@@ -190,7 +194,8 @@ def _counted(mask: Tensor) -> Tensor:
     return mask if mask.ndim == 1 else mask.flatten(1).any(1)
 
 
-def _require_equal_lengths(output: object, target: object) -> None:
+def require_equal_lengths(output: object, target: object) -> None:
+    """Raise if outputs and targets, where both are tensors, differ in the number of samples."""
     if not isinstance(output, Tensor) or not isinstance(target, Tensor) or not output.ndim or not target.ndim:
         return
     if output.shape[0] != target.shape[0]:
@@ -198,16 +203,4 @@ def _require_equal_lengths(output: object, target: object) -> None:
             f"Outputs and targets of a batch should have the same length. Found outputs of shape "
             f"{tuple(output.shape)} and targets of shape {tuple(target.shape)}. The first dimension of both is the "
             "sample."
-        )
-
-
-def _refuse_broadcast(losses: object, output: object, target: object) -> None:
-    """Raise where an elementwise loss broadcasts (m, 1) against (m,) to (m, m)."""
-    if not isinstance(losses, Tensor) or not isinstance(output, Tensor) or not isinstance(target, Tensor):
-        return
-    if losses.numel() > max(output.numel(), target.numel()):
-        raise BatchesError(
-            f"Outputs and targets should have the same shape for this loss. Found outputs of shape "
-            f"{tuple(output.shape)} and targets of shape {tuple(target.shape)}, which broadcast to "
-            f"{tuple(losses.shape)}. Reshape the targets, for instance with y.view_as(output)."
         )

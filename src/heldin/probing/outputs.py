@@ -10,6 +10,7 @@ from torch import Tensor
 
 from heldin.errors import ArgumentError, BatchesError, UnmeasurableError, require_integer
 from heldin.probing.batches import Batch, as_list, clone_tensors, require_pair, to_device
+from heldin.probing.losses import require_equal_lengths
 from heldin.probing.probe import Probe
 
 
@@ -37,14 +38,10 @@ def collect_outputs(
 ) -> Tensor:
     """`outputs`, inside a session that is in evaluation mode."""
     parts: list[Tensor] = []
-    missing = num_samples
     for batch in batches:
-        part = _output_of(probe, to_device(batch, devices)).detach().cpu()
-        parts.append(part if missing is None else part[:missing])
-        if missing is not None:
-            missing -= len(parts[-1])
-            if missing == 0:
-                break
+        parts.append(_output_of(probe, to_device(batch, devices)).detach().cpu())
+        if num_samples is not None and sum(map(len, parts)) >= num_samples:
+            break
     if not parts:
         raise BatchesError("Outputs need at least 1 batch. Found none: the batches are empty. Check the dataset.")
     shapes = dict.fromkeys(tuple(part.shape[1:]) for part in parts)
@@ -53,7 +50,7 @@ def collect_outputs(
             f"The outputs of all samples should have the same shape. Found {' and '.join(map(str, shapes))}. "
             "Give batches whose inputs have one size: pad or crop them."
         )
-    return torch.cat(parts)
+    return torch.cat(parts)[:num_samples]
 
 
 def _output_of(probe: Probe, batch: Batch) -> Tensor:
@@ -62,12 +59,7 @@ def _output_of(probe: Probe, batch: Batch) -> Tensor:
         require_pair(batch)
         inputs, targets = batch
         output = output_tensor(probe.model(clone_tensors(inputs)))
-        if isinstance(targets, Tensor) and targets.ndim and len(targets) != len(output):
-            raise BatchesError(
-                f"Outputs and targets of a batch should have the same length. Found outputs of shape "
-                f"{tuple(output.shape)} and targets of shape {tuple(targets.shape)}. The first dimension of both is "
-                "the sample."
-            )
+        require_equal_lengths(output, targets)
         return output
     results: list[object] = []
     handle = probe.model.register_forward_hook(lambda module, arguments, result: results.append(result))

@@ -18,13 +18,14 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad, vmap
+from torch.func import grad, vmap
 
 from heldin.errors import BatchesError, LossError, UnmeasurableError
+from heldin.gradients import Row
 from heldin.probing.batches import Batch, Rebuild, as_list, require_pair, select_samples, split_samples, to_device
-from heldin.probing.linear_layers import Factors, chunked_weight_gradients, linear_factors, record_linear_calls
+from heldin.probing.linear_layers import Factors, linear_factors, record_linear_calls
 from heldin.probing.losses import without_ignored
-from heldin.probing.probe import Probe, as_real, derivatives, gradient, keep_freed_memory, num_values
+from heldin.probing.probe import Probe, WithParameters, as_real, derivatives, gradient, keep_freed_memory, num_values
 
 CHUNK_BYTES = 64 * 2**20  # of the gradients of a chunk of samples
 CHUNK_SAMPLES = 4  # at least, however large the model
@@ -33,6 +34,7 @@ BLOCK = 2**20  # values converted to double precision at a time: 8 MB
 # differ by 6e-8 of their size (its square is 4e-15), and a difference of sums in double precision by 1e-16 n.
 NO_VARIANCE = 1e-13
 ONE_BY_ONE = "one by one"
+INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
@@ -66,10 +68,6 @@ def sample_moments(probe: Probe, batches: Iterable[Batch], *, seed: int | None =
     """Return the moments of the per-sample gradients of each batch, at the model's present weights.
 
     `seed` replaces that of the probe. A batch of fewer than 2 samples is skipped, with a warning.
-
-    Raises:
-        BatchesError: no batch has 2 samples.
-        UnmeasurableError: the model uses the statistics of the batch in evaluation mode too.
     """
     given = as_list(batches)
     counted = [own for batch in given if (own := without_ignored(probe.loss_fn, batch)) is not None]
@@ -94,13 +92,8 @@ def class_moments(probe: Probe, batches: Iterable[Batch], *, seed: int | None = 
     """Return the moments of the gradients of each class with at least 2 samples, over all batches.
 
     `seed` replaces that of the probe. Classes are processed one at a time, so memory is that of a few gradients.
-
-    Raises:
-        BatchesError: no class has 2 samples.
-        UnmeasurableError: the targets are not classes, or the model uses the statistics of the batch.
     """
-    every = [without_ignored(probe.loss_fn, batch) for batch in as_list(batches)]
-    given = [batch for batch in every if batch is not None]
+    given = [own for batch in as_list(batches) if (own := without_ignored(probe.loss_fn, batch)) is not None]
     labels = [_class_targets(batch) for batch in given]
     ignored = getattr(probe.loss_fn, "ignore_index", -100)  # torch's default for padding
     classes = Counter(label for own in labels for label in own.tolist() if label != ignored)
@@ -152,7 +145,7 @@ def _moments(probe: Probe, split: _Split) -> Moments:
             _add_outer_products(totals, layer.inputs[:, 0], layer.deltas[:, 0])
         elif layer.weight is not None:
             weight = _RunningMoments()
-            for gradients in _weight_gradients(layer, num):
+            for gradients in _weight_gradients(layer, layer.weight):
                 weight.add(gradients)
             weight.add_to(totals)
         if layer.bias is not None:
@@ -165,27 +158,19 @@ def _moments(probe: Probe, split: _Split) -> Moments:
             parameter.add(gradients)
     for parameter in running:
         parameter.add_to(totals)
-    return Moments(
-        num_samples=num,
-        num_parameters=sum(map(num_values, probe.parameters())),
-        num_live=totals.num_live,
-        t_sq_sum=totals.t_sq_sum,
-        mean_sq=totals.mean_sq,
-        variance=max(0.0, totals.variance),
-        norm_sq_sum=totals.norm_sq_sum,
-    )
+    totals.variance = max(0.0, totals.variance)
+    return Moments(num_samples=num, num_parameters=sum(map(num_values, probe.parameters())), **vars(totals))
 
 
 @torch.no_grad()
 def _norms(probe: Probe, split: _Split) -> Tensor:
     """||g_i|| of the samples of a batch: (n,), in double precision on the CPU."""
-    num = split.num_samples
-    total = torch.zeros(num, dtype=torch.float64, device="cpu")
+    total = torch.zeros(split.num_samples, dtype=torch.float64, device="cpu")
     for layer in split.layers:
         if layer.weight is not None and layer.inputs.shape[1] == 1:
             total += _norms_sq(layer.inputs) * _norms_sq(layer.deltas)
         elif layer.weight is not None:
-            total += torch.cat([_norms_sq(gradients) for gradients in _weight_gradients(layer, num)])
+            total += torch.cat([_norms_sq(gradients) for gradients in _weight_gradients(layer, layer.weight)])
         if layer.bias is not None:
             total += _norms_sq(layer.deltas.sum(1))
     done = 0
@@ -194,18 +179,6 @@ def _norms(probe: Probe, split: _Split) -> Tensor:
         total[done : done + size] += torch.stack([_norms_sq(part) for part in chunk]).sum(0)
         done += size
     return total.sqrt()
-
-
-def _weight_gradients(layer: Factors, num: int) -> Iterator[Tensor]:
-    assert layer.weight is not None
-    with torch.autocast(layer.inputs.device.type, enabled=False):
-        yield from chunked_weight_gradients(layer, chunk_size(num, [layer.weight]))
-
-
-def _other_gradients(probe: Probe, split: _Split) -> Iterator[list[Tensor]]:
-    if split.rest:
-        with torch.enable_grad():
-            yield from chunked_gradients(probe, split.batch, split.num_samples, split.rest)
 
 
 def _refuse_batch_statistics(model: nn.Module) -> None:
@@ -230,14 +203,22 @@ def chunk_size(num_samples: int, parameters: Sequence[nn.Parameter]) -> int:
     return -(-num_samples // num_chunks)
 
 
-def chunked_gradients(
-    probe: Probe, batch: Batch, num_samples: int, parameters: Sequence[nn.Parameter]
-) -> Iterator[list[Tensor]]:
-    """Yield for each chunk of c samples the gradients of each parameter: (c, *shape). Inside a session."""
-    rows, rebuild = split_samples(batch, num_samples)
-    size = chunk_size(num_samples, parameters)
-    vectorized = _vectorized(probe, rebuild, parameters)
-    for start in range(0, num_samples, size):
+def _weight_gradients(layer: Factors, weight: nn.Parameter) -> Iterator[Tensor]:
+    """Yield for each chunk of c samples the gradients of a linear layer's weight: (c, o, i)."""
+    size = chunk_size(len(layer.inputs), [weight])
+    with torch.autocast(layer.inputs.device.type, enabled=False):
+        for inputs, deltas in zip(torch.split(layer.inputs, size), torch.split(layer.deltas, size), strict=True):
+            yield torch.bmm(deltas.transpose(1, 2), inputs)
+
+
+def _other_gradients(probe: Probe, split: _Split) -> Iterator[list[Tensor]]:
+    """Yield for each chunk of c samples the gradients of each of the other parameters: (c, *shape)."""
+    if not split.rest:
+        return
+    rows, rebuild = split_samples(split.batch, split.num_samples)
+    size = chunk_size(split.num_samples, split.rest)
+    vectorized = _vectorized(probe, rebuild, split.rest)
+    for start in range(0, split.num_samples, size):
         chunk = [tensor[start : start + size] for tensor in rows]
         found = None
         if ONE_BY_ONE not in probe.warn_once.topics:
@@ -245,39 +226,26 @@ def chunked_gradients(
                 found = vectorized(chunk)
             except Exception as error:  # whatever a model raises inside vmap; its own errors are raised again below
                 problem = f"{type(error).__name__}: {error}".split("\n")[0][:200]
-                found = _one_by_one(probe, chunk, rebuild, parameters)
+                found = _one_by_one(probe, chunk, rebuild, split.rest)
                 probe.warn_once(
                     ONE_BY_ONE,
                     "Gradients of single samples are computed one sample at a time, which is slow: the model does not "
                     f"support torch.func.vmap ({problem}). The numbers are the same.",
                 )
-        yield _one_by_one(probe, chunk, rebuild, parameters) if found is None else found
-
-
-class _SampleLoss(nn.Module):
-    """The loss of a batch of one sample, as a module that holds the model, for `functional_call`."""
-
-    def __init__(self, probe: Probe) -> None:
-        super().__init__()
-        self.model = probe.model
-        self.probe = probe
-
-    def forward(self, batch: Batch) -> Tensor:
-        return _single(self.probe.losses(batch, check=False))
+        yield _one_by_one(probe, chunk, rebuild, split.rest) if found is None else found
 
 
 def _vectorized(
     probe: Probe, rebuild: Rebuild, parameters: Sequence[nn.Parameter]
 ) -> Callable[[list[Tensor]], list[Tensor]]:
     """The function from c samples to their gradients, by vmap."""
-    module = _SampleLoss(probe)
+    module = WithParameters(probe.model)
     names = {parameter: name for name, parameter in module.named_parameters()}
     values = {names[parameter]: parameter.detach() for parameter in parameters}
 
     def loss(values: dict[str, Tensor], sample: list[Tensor]) -> Tensor:
         batch = rebuild([tensor.unsqueeze(0) for tensor in sample])
-        found: Tensor = functional_call(module, values, (batch,))
-        return found
+        return module.run(lambda: _single_loss(probe, batch), values)
 
     each = vmap(grad(loss), in_dims=(None, 0), randomness="different")
 
@@ -291,6 +259,7 @@ def _vectorized(
     return gradients
 
 
+@torch.enable_grad()
 def _one_by_one(
     probe: Probe, chunk: list[Tensor], rebuild: Rebuild, parameters: Sequence[nn.Parameter]
 ) -> list[Tensor]:
@@ -298,7 +267,7 @@ def _one_by_one(
     num = chunk[0].shape[0]
     found = [as_real(torch.zeros((num, *p.shape), dtype=p.dtype, device=p.device)) for p in parameters]
     for number in range(num):
-        loss = _single(probe.losses(rebuild([tensor[number : number + 1] for tensor in chunk]), check=False))
+        loss = _single_loss(probe, rebuild([tensor[number : number + 1] for tensor in chunk]))
         if not loss.requires_grad:  # this sample's loss does not depend on the model
             continue
         for rows, part in zip(found, derivatives(loss, parameters), strict=True):
@@ -307,7 +276,8 @@ def _one_by_one(
     return found
 
 
-def _single(losses: Tensor) -> Tensor:
+def _single_loss(probe: Probe, batch: Batch) -> Tensor:
+    losses = probe.losses(batch, check=False)
     if losses.numel() != 1:
         raise LossError(
             f"A batch of one sample should have one loss. Found {losses.numel()}. Check that the first dimension of "
@@ -422,12 +392,15 @@ def _moments_of_class(
     sum_sq = unit_sum_sq = 0.0
     if num_units:
         size = float(lengths.sum()) / num_units  # directions are scaled to this length: weights near 1 cannot overflow
-        total, units = _GradientSum(probe.parameters()), _GradientSum(probe.parameters())
+        parameters = probe.parameters()
+        total: Row = (None,) * len(parameters)
+        units = total
         for samples, own in _samples_of_class(batches, masks, norms):
             losses = probe.losses(samples)
-            total.add(losses, torch.ones_like(own), keep_graph=True)
-            units.add(losses, torch.where(own > 0, size / own, 0.0), keep_graph=False)
-        sum_sq, unit_sum_sq = total.norm_sq(), units.norm_sq() / size**2
+            total = _add_rows(total, gradient(losses, torch.ones_like(own), parameters, keep_graph=True))
+            weights = torch.where(own > 0, size / own, 0.0)
+            units = _add_rows(units, gradient(losses, weights, parameters, keep_graph=False))
+        sum_sq, unit_sum_sq = _norm_sq(total), _norm_sq(units) / size**2
     return ClassMoments(
         label=label,
         num_samples=lengths.numel(),
@@ -444,7 +417,7 @@ def _class_targets(batch: Batch) -> Tensor:
     remedy = "Leave out signals that compare the samples of a class, or give the classes as targets."
     require_pair(batch, UnmeasurableError, remedy)
     targets = batch[1]
-    if isinstance(targets, Tensor) and targets.ndim == 1 and not _is_real(targets.dtype):
+    if isinstance(targets, Tensor) and targets.ndim == 1 and targets.dtype in INTEGERS:
         return targets.cpu()
     found = f"targets in a {type(targets).__name__}"
     if isinstance(targets, Tensor):
@@ -452,20 +425,12 @@ def _class_targets(batch: Batch) -> Tensor:
     raise UnmeasurableError(f"Targets should be one integer class per sample: shape (m,). Found {found}. {remedy}")
 
 
-class _GradientSum:
-    """A weighted sum of the gradients of samples."""
+def _add_rows(one: Row, other: Row) -> Row:
+    return tuple(b if a is None else a if b is None else a + b for a, b in zip(one, other, strict=True))
 
-    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
-        self.parameters = parameters
-        self.parts: list[Tensor | None] = [None] * len(parameters)
 
-    def add(self, losses: Tensor, weights: Tensor, *, keep_graph: bool) -> None:
-        row = gradient(losses, weights, self.parameters, keep_graph=keep_graph)
-        for number, (known, part) in enumerate(zip(self.parts, row, strict=True)):
-            self.parts[number] = part if known is None else known if part is None else known + part
-
-    def norm_sq(self) -> float:
-        return sum(float(_norms_sq(part[None])) for part in self.parts if part is not None)
+def _norm_sq(row: Row) -> float:
+    return sum(float(_norms_sq(part[None])) for part in row if part is not None)
 
 
 _Piece = tuple[Batch, Tensor]  # samples, and the norms of their gradients
@@ -499,7 +464,3 @@ def _concatenated(pieces: list[_Piece]) -> _Piece:
         return pieces[0]
     inputs, targets = (torch.cat(column) for column in zip(*(samples for samples, _ in pieces), strict=True))
     return (inputs, targets), torch.cat([norms for _, norms in pieces])
-
-
-def _is_real(dtype: torch.dtype) -> bool:
-    return dtype.is_floating_point or dtype.is_complex or dtype is torch.bool

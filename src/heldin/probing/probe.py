@@ -6,17 +6,19 @@ flags, `.grad`, hooks and every random stream. Parameters are never written.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from heldin.errors import ArgumentError, BatchesError, LossError, NoSpreadError, WarnOnce, require_choice
 from heldin.gradients import Gradients, Row
+from heldin.probing import rescaling
 from heldin.probing.batches import Batch, as_list, to_device
 from heldin.probing.isolation import (
     eager_full_precision,
@@ -26,20 +28,11 @@ from heldin.probing.isolation import (
     seeded_randomness,
 )
 from heldin.probing.losses import LossFunction, SampleLosses, sample_losses_from, training_loss
-from heldin.probing.rescaling import (
-    PLAIN,
-    RESCALINGS,
-    BatchProblem,
-    Rescale,
-    backward_pass,
-    backward_passes,
-    divisor,
-    find_problem,
-    pooled_std,
-    sample_weights,
-)
+from heldin.probing.rescaling import PLAIN, RESCALINGS, BatchProblem, Rescale, backward_pass
 
 Mode = Literal["train", "eval"]
+Result = TypeVar("Result")
+
 MODES: tuple[Mode, ...] = ("train", "eval")
 
 
@@ -187,7 +180,7 @@ class Probe:
                 losses = [result.losses for result in results]
                 if pooled is not None:
                     losses = [self.losses(to_device(batch, devices)).detach().cpu() for batch in pooled]
-                std = pooled_std(losses)
+                std = rescaling.pooled_std(losses)
                 for result in (*results, *others):
                     result.divide("pooled_std", std, BatchProblem.EQUAL_POOLED_LOSSES)
         return {
@@ -201,18 +194,18 @@ class Probe:
         result = BatchResult(losses.detach().cpu().double())
         eps = torch.finfo(losses.dtype).eps
         for name in wanted:
-            problem = find_problem(result.losses, name, eps)
+            problem = rescaling.find_problem(result.losses, name, eps)
             if problem is not None:
                 result.problems[name] = problem
         usable = [name for name in wanted if name not in result.problems]
-        passes = backward_passes(usable)
+        passes = list(dict.fromkeys(map(backward_pass, usable)))
         for backward in passes:
-            weights = sample_weights(backward, result.losses)
+            weights = rescaling.sample_weights(backward, result.losses)
             keep_graph = backward != passes[-1]
             result.rows[backward] = gradient(losses, weights, parameters, keep_graph=keep_graph)
         for name in usable:
             if backward_pass(name) == PLAIN:
-                by = divisor(name, result.losses, result.rows[PLAIN])
+                by = rescaling.divisor(name, result.losses, result.rows[PLAIN])
                 result.divide(name, by, BatchProblem.EQUAL_GRADIENT)
         return result
 
@@ -264,6 +257,23 @@ class BatchResult:
             self.scales[name] = 1.0 / by
 
 
+class WithParameters(nn.Module):
+    """Runs functions while `modules` have other parameters."""
+
+    def __init__(self, *modules: nn.Module) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(modules)
+
+    def forward(self, function: Callable[[], Result]) -> Result:
+        """Call `function`."""
+        return function()
+
+    def run(self, function: Callable[[], Result], values: dict[str, Tensor]) -> Result:
+        """Call `function` while the parameters have these values, keyed by the names of `named_parameters`."""
+        result: Result = functional_call(self, values, (function,))
+        return result
+
+
 def gradient(losses: Tensor, weights: Tensor, parameters: Sequence[nn.Parameter], *, keep_graph: bool) -> Row:
     """The gradient of the sum of `weights` * `losses`, one tensor per parameter; None if a parameter takes no part."""
     keep_freed_memory()
@@ -279,11 +289,7 @@ def gradient(losses: Tensor, weights: Tensor, parameters: Sequence[nn.Parameter]
 def derivatives(
     losses: Tensor, inputs: Sequence[Any], weights: Tensor | None = None, *, keep_graph: bool = False
 ) -> tuple[Tensor | None, ...]:
-    """`torch.autograd.grad`, with None for inputs that take no part. Nothing is written to `.grad`.
-
-    Raises:
-        LossError: the model uses reentrant checkpointing, which works with `.grad` only.
-    """
+    """`torch.autograd.grad`, with None for inputs that take no part. Nothing is written to `.grad`."""
     try:
         return torch.autograd.grad(losses, inputs, weights, retain_graph=keep_graph, allow_unused=True)
     except RuntimeError as error:

@@ -9,7 +9,7 @@ pass; re-scalings that only divide by a number share one plain backward pass.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Literal, get_args
 
@@ -75,11 +75,6 @@ def find_problem(losses: Tensor, rescale: Rescale, eps: float) -> BatchProblem |
 def backward_pass(rescale: Rescale) -> str:
     """The name of the backward pass that this re-scaling uses."""
     return rescale if rescale in DIFFERENTIATED else PLAIN
-
-
-def backward_passes(rescalings: Iterable[Rescale]) -> list[str]:
-    """The backward passes that these re-scalings use, each once."""
-    return list(dict.fromkeys(map(backward_pass, rescalings)))
 
 
 def sample_weights(backward: str, losses: Tensor) -> Tensor:

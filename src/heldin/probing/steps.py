@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,11 +21,9 @@ from torch.optim import optimizer as torch_optimizer
 
 from heldin.errors import ArgumentError, BatchesError, LossError, UnmeasurableError, require_integer
 from heldin.probing.batches import Batch, as_list, require_pair, to_device
-from heldin.probing.isolation import derive_seed
+from heldin.probing.isolation import derive_seed, without_hooks
 from heldin.probing.outputs import collect_outputs, outputs
-from heldin.probing.probe import Probe, derivatives
-
-Result = TypeVar("Result")
+from heldin.probing.probe import Probe, WithParameters, derivatives
 
 NEEDS_CLASSES = "Use another signal if the targets are not integer classes."
 
@@ -54,7 +51,7 @@ def stepped_outputs(
             trial = _TrialStep(probe, checked)
             trial.step(to_device(batch, devices))
             trial.parts.eval()
-            rows.append(trial.run(partial(collect_outputs, probe, given, devices, num_inputs)))
+            rows.append(trial.run(partial(collect_outputs, probe, given, devices, num_inputs), trial.own))
     return torch.stack(rows)  # (s, n, ...)
 
 
@@ -71,18 +68,17 @@ def random_label_step(
     with probe.session(seed=derive_seed(base, "random label step")) as devices:
         trial, on_device = _TrialStep(probe, checked), to_device(relabelled, devices)
         before = trial.step(on_device)
-        after = trial.run(lambda: probe.training_loss(on_device).detach())
+        after = trial.run(lambda: probe.training_loss(on_device).detach(), trial.own)
     return before, float(after)
 
 
-class _TrialStep(nn.Module):
+class _TrialStep(WithParameters):
     """The model and its loss on copies of their parameters, and a copy of the optimizer that moves these copies."""
 
     def __init__(self, probe: Probe, optimizer: Optimizer) -> None:
-        super().__init__()
+        held = (probe.model, probe.loss_fn, probe.sample_losses)
+        super().__init__(*(module for module in held if isinstance(module, nn.Module)))
         self.probe = probe
-        modules = (probe.model, probe.loss_fn, probe.sample_losses)
-        self.parts = nn.ModuleList(module for module in modules if isinstance(module, nn.Module))
         named = dict(self.named_parameters(remove_duplicate=False))
         memo: dict[int, Any] = {}  # one for all copies: a parameter has one copy, under all its names
         self.own: dict[str, Tensor] = {name: copy.deepcopy(parameter, memo) for name, parameter in named.items()}
@@ -90,24 +86,17 @@ class _TrialStep(nn.Module):
         stepped = {id(parameter) for group in self.optimizer.param_groups for parameter in group["params"]}
         self.moving = [p for p in dict.fromkeys(self.own.values()) if id(p) in stepped and p.requires_grad]
 
-    def forward(self, function: Callable[[], Result]) -> Result:
-        return function()
-
-    def run(self, function: Callable[[], Result]) -> Result:
-        """Call `function` while the model has the copied parameters."""
-        result: Result = torch.func.functional_call(self, self.own, (function,))
-        return result
-
     def step(self, batch: Batch) -> float:
         """Take one step of the optimizer on the batch; return its mean loss before the step."""
         values: list[float] = []
 
         def closure() -> Any:  # a tensor, as in a training loop
-            loss = self.run(partial(self._differentiate, batch))
+            loss = self.run(partial(self._differentiate, batch), self.own)
             values.append(float(loss))
             return loss
 
-        with _no_global_step_hooks():
+        registries = torch_optimizer._global_optimizer_pre_hooks, torch_optimizer._global_optimizer_post_hooks
+        with without_hooks(*registries):
             if _needs_closure(self.optimizer):
                 self.optimizer.step(closure)
             else:
@@ -163,31 +152,11 @@ def _needs_closure(optimizer: Optimizer) -> bool:
     return any(p.kind in kinds and p.default is inspect.Parameter.empty for p in parameters)
 
 
-@contextmanager
-def _no_global_step_hooks() -> Iterator[None]:
-    """Disable the hooks on the steps of all optimizers."""
-    registered: tuple[dict[int, Any], ...] = (
-        torch_optimizer._global_optimizer_pre_hooks,
-        torch_optimizer._global_optimizer_post_hooks,
-    )
-    saved = [dict(hooks) for hooks in registered]
-    try:
-        for hooks in registered:
-            hooks.clear()
-        yield
-    finally:
-        for hooks, before in zip(registered, saved, strict=True):
-            hooks.update(before)
-
-
 def _checked(probe: Probe, optimizer: Optimizer | None) -> Optimizer:
-    if optimizer is None:
-        raise UnmeasurableError(
-            "This signal takes hypothetical steps with the optimizer of training. Found none. Pass optimizer=..."
-        )
     if not isinstance(optimizer, Optimizer):
-        raise ArgumentError(
-            f"Parameter `optimizer` should be a torch.optim.Optimizer. Found a {type(optimizer).__name__}."
+        found = "none" if optimizer is None else f"a {type(optimizer).__name__}"
+        raise UnmeasurableError(
+            f"This signal takes hypothetical steps with the optimizer of training. Found {found}. Pass optimizer=..."
         )
     trained = {id(parameter) for parameter in probe.parameters()}
     if not any(id(parameter) in trained for group in optimizer.param_groups for parameter in group["params"]):
