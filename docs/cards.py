@@ -90,8 +90,8 @@ def pages() -> dict[str, str]:
 
 
 def page(title: str, introduction: str, names: list[str]) -> str:
-    """Return a page: the docstring of each signal, and its rule and direction."""
-    rules = {row["name"]: row["rule"] for row in heldin.list_signals()}
+    """Return a page: the docstring of each signal, and its direction, rule and need."""
+    rows = {row["name"]: row for row in heldin.list_signals()}
     lines = [f"# {title}", "", introduction, ""]
     for name in names:
         signal = REGISTRY[name]
@@ -99,8 +99,8 @@ def page(title: str, introduction: str, names: list[str]) -> str:
             f"::: heldin.{signal.__name__}",
             "    options: { members: false, heading_level: 2 }",
             "",
-            f"Its name in results is `{name}`. Its default rule is `{rules[name]}`.",
-            f"It {signal.direction.value} when the network begins to memorise.",
+            f"Its name in results is `{name}`. It {rows[name]['direction']} when the network begins to memorise.",
+            f"Its default rule is `{rows[name]['rule']}`; it needs `{rows[name]['needs']}`.",
             "",
         ]
     return "\n".join(lines).rstrip() + "\n"

@@ -21,7 +21,7 @@ MAY_IMPORT = {  # package or module below heldin -> those it may import, besides
     "gradients": set(),
     "probing": {"errors", "gradients"},
     "needs": {"errors", "gradients", "probing"},
-    "signals": {"types", "errors", "gradients", "probing", "needs", "rules"},  # rules: each signal names its authors'
+    "signals": {"types", "errors", "gradients", "probing", "needs", "rules"},  # rules: each signal has a default
     "distributed": {"types", "errors"},
     "measuring": {"types", "errors", "probing", "needs", "signals", "distributed"},  # it decides nothing: no rules
     "snapshots": {"errors"},

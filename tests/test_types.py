@@ -122,3 +122,10 @@ def test_a_gram_matrix_gives_inner_products_and_distances():
 def test_a_squared_distance_that_rounding_makes_negative_is_zero():
     gram = Gram(((1.0, 1.0 + 1e-15), (1.0 + 1e-15, 1.0)), (0.0, 0.0), 0.0, 1, 2)
     assert gram.distance(0, 1) == 0.0
+
+
+def test_the_repr_of_a_decision_shows_what_differs_from_the_defaults():
+    decision = Decision(True, StopReason.LEVEL, 3, 1.5, 4, "went above 1", before=2)
+    assert "epoch=3" in repr(decision)
+    assert "before=2" in repr(decision)
+    assert repr(Decision(stop=False)) == "Decision(stop=False)"

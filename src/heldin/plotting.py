@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -46,7 +46,7 @@ class SignalDisplay:
             values = [math.nan if (value := reading.values[name]) is None else value for reading in self.readings]
             axis.plot(epochs, values, color=color, label=label)
             axis.set_ylabel(label, color=color)
-            if _needs_log_scale(values):
+            if needs_log_scale(values):
                 axis.set_yscale("log")
             if number > 1:
                 axis.spines["right"].set_position(("axes", 1.0 + 0.14 * (number - 1)))
@@ -57,7 +57,7 @@ class SignalDisplay:
         return ax
 
 
-def _needs_log_scale(values: Sequence[float]) -> bool:
+def needs_log_scale(values: Iterable[float | None]) -> bool:
     """Return whether the values span decades: gradient disparity may fall a hundredfold before it rises."""
-    finite = [value for value in values if math.isfinite(value)]
+    finite = [value for value in values if value is not None and math.isfinite(value)]
     return bool(finite) and min(finite) > 0.0 and max(finite) > LOG_RATIO * min(finite)

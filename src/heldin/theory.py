@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from heldin.errors import ArgumentError, BatchesError, require_choice, require_integer, require_number
 from heldin.gradients import Gradients
-from heldin.probing.batches import to_device
+from heldin.probing.batches import is_pair, to_device
 from heldin.probing.losses import LossFunction, sample_losses_from
 from heldin.probing.probe import Mode, Probe
 
@@ -245,7 +245,7 @@ def _zero_one(output: object, target: object) -> Tensor:
 
 
 def _two_pairs(batches: object) -> Sequence[object]:
-    if isinstance(batches, (list, tuple)) and [isinstance(b, (list, tuple)) and len(b) for b in batches] == [2, 2]:
+    if isinstance(batches, (list, tuple)) and len(batches) == 2 and all(map(is_pair, batches)):
         return batches
     found = type(batches).__name__ + (f" of {len(batches)}" if isinstance(batches, Sequence) else "")
     raise BatchesError(

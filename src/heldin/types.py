@@ -6,7 +6,7 @@ All types are frozen and can be written as JSON. Nothing here imports torch, so 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, fields
 from enum import Enum
 from typing import Literal
 
@@ -66,11 +66,15 @@ class Decision:
     history_length: int = 0
     why: str = "nothing seen yet"
     signal: str | None = None
-    before: int | None = field(default=None, repr=False)
-    unit: Literal["epoch", "step"] = field(default="epoch", repr=False)
+    before: int | None = None
+    unit: Literal["epoch", "step"] = "epoch"
 
     def __bool__(self) -> bool:
         return self.stop
+
+    def __repr__(self) -> str:
+        changed = [field.name for field in fields(self) if getattr(self, field.name) != field.default]
+        return f"Decision({', '.join(f'{name}={getattr(self, name)!r}' for name in changed)})"
 
     @property
     def sentence(self) -> str:

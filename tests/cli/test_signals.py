@@ -24,6 +24,7 @@ def test_the_json_list_marks_the_default_signals(heldin):
 def test_the_documentation_of_a_signal_is_shown(heldin):
     answer = heldin("signals", "gradient_disparity")
     assert "Misleads when:" in answer.out
+    assert "direction: rises\nrule: NthRise(5)\nneeds: BatchGradients\n" in answer.out
     card = json.loads(heldin("signals", "gradient_disparity[rescale=none]", "--json").out)
     assert card["label"] == "gradient_disparity[rescale=none]"
     assert card["card"] in answer.out

@@ -385,5 +385,5 @@ def test_a_patience_is_given_to_a_named_rule_or_to_the_inner_rule():
         as_rule(NthRise(3), patience=4)
     with pytest.raises(ArgumentError, match="patience = 0"):
         as_rule("nth_rise", patience=0)
-    with pytest.raises(ArgumentError, match=r"patience = 3` and the signal's own rule, Level\(.*NthRise\(5\)"):
+    with pytest.raises(ArgumentError, match=r"patience = 3` and the signal's default rule, Level\(.*NthRise\(5\)"):
         with_patience(Level(0.0), 3)

@@ -12,7 +12,7 @@ import heldin
 from heldin import Cosine, EarlyStopping, GradientDisparity, GradientWeightAlignment, Level, NoiseScale
 from heldin.errors import ArgumentError
 from heldin.needs import BatchGradients, Outputs
-from heldin.signals import REGISTRY, StatefulSignal, from_label, signals_by_label
+from heldin.signals import REGISTRY, StatefulSignal, from_label, register, signals_by_label
 from heldin.types import Direction, StopReason
 
 BATCHES = [(torch.full((4, 1), x), torch.zeros(4, 1)) for x in (1.0, 2.0, 4.0)]
@@ -49,6 +49,10 @@ def test_labels_may_be_written_loosely():
     ("label", "message"),
     [
         ("cosin", "'cosine'"),
+        ("gradient_weight_alignment", "Did you mean 'gwa'?"),
+        ("GradientDisparity", "Did you mean 'gradient_disparity'?"),
+        ("GradientSNR", "Did you mean 'gsnr'?"),
+        ("signal_to_noise", "Did you mean .*'evidence_based' or .*'gsnr'"),
         ("gradient_disparity[rescal=none]", "'rescale'"),
         ("cosine[s=1]", "the options none"),
         ("noise_scale[unbiased=no]", "True or False"),
@@ -86,6 +90,30 @@ def test_results_are_keyed_by_name_or_by_label_if_a_name_occurs_twice():
 def test_invalid_signals_raise_with_the_remedy(signals, message):
     with pytest.raises(ArgumentError, match=message):
         signals_by_label(signals)
+
+
+def test_the_name_of_a_built_in_signal_is_refused_for_another_one():
+    mine = heldin.signal("cosine", needs=PLAIN)(lambda gram: 1.0)
+    with pytest.raises(ArgumentError, match=r"'cosine', which is that of heldin.Cosine. Choose another name"):
+        heldin.measure(model_with(), nn.L1Loss(), BATCHES, signals=mine)
+    with pytest.raises(ArgumentError, match="Choose another name"):
+        register(type(mine))
+    assert REGISTRY["cosine"] is Cosine
+
+
+def test_options_of_a_signal_that_is_not_a_dataclass_are_refused():
+    class Mine(heldin.signals.Signal):
+        name = "mine"
+        direction = Direction.FALLS
+        needs = PLAIN
+        q: float = 0.5
+
+        def read(self, gram):
+            return self.q
+
+    assert heldin.measure(model_with(), nn.L1Loss(), BATCHES, signals=Mine()) == {"mine": 0.5}
+    with pytest.raises(ArgumentError, match=r"Mine has no options.*Write @dataclass\(frozen=True\) above the class"):
+        Mine(q=0.7)
 
 
 def test_the_table_has_one_full_row_per_signal_grouped_by_family():

@@ -113,7 +113,7 @@ def select_methods(
 ) -> list[StoppingMethod]:
     """The stopping methods of a group, for these signals (None: all) and these rules.
 
-    `rule` is `"nth_rise"` or `"consecutive_rises"`, both with `patience`, `"own"` for the rule of a signal's authors,
+    `rule` is `"nth_rise"` or `"consecutive_rises"`, both with `patience`, `"own"` for the default rule of a signal,
     or `"all"`.
     """
     rules: dict[str, Rule] = {"nth_rise": NthRise(patience), "consecutive_rises": ConsecutiveRises(patience)}

@@ -32,7 +32,8 @@ def command(
         if as_json:
             show_json({**row, "label": signal.label, "card": card})
         else:
-            show(f"{signal.label}\n\n{card}")
+            facts = [f"{name}: {row[name]}" for name in ("direction", "rule", "needs", "cost")]
+            show("\n".join([signal.label, "", *facts, "", card]))
     elif as_json:
         show_json(rows)
     else:

@@ -34,7 +34,7 @@ def command(
     kind: Annotated[str, typer.Argument(help=f"Which table: {', '.join(KINDS)}.")] = KINDS[0],
     signal: RecordedSignals = None,
     rule: Annotated[
-        str, typer.Option(help=f"The rules to compare: {', '.join(RULES)}; own is that of a signal's authors.")
+        str, typer.Option(help=f"The rules to compare: {', '.join(RULES)}; own is the default rule of each signal.")
     ] = RULES[0],
     patience: Annotated[int, typer.Option(help="The patience of the rules.")] = 5,
     metric: Annotated[str, typer.Option(help="The metric to correlate signals with.")] = "test_loss",

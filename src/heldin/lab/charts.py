@@ -21,12 +21,12 @@ from heldin.lab.curves import (
     has,
     mean_curve,
     mean_values,
-    needs_log_scale,
     value_at,
 )
 from heldin.lab.methods import Kind, StoppingMethod, measured_signals
 from heldin.lab.select import Outcome, Protocol
 from heldin.lab.store import RunRecord
+from heldin.plotting import needs_log_scale
 from heldin.rules import ConsecutiveRises, NthRise
 from heldin.types import Direction
 

@@ -57,7 +57,6 @@ METRICS = {
 ACCURACY = Metric("accuracy", "accuracy", percent=True, decimals=1, higher_is_better=True)
 """Derived from the test error, for the tables that report it as the paper does."""
 
-LOG_FROM = 20.0  # largest over smallest value of a curve with a logarithmic scale
 
 DERIVED: dict[str, tuple[tuple[str, ...], Callable[..., float]]] = {
     "test_accuracy": (("test_error",), lambda error: 1.0 - error),
@@ -230,12 +229,6 @@ def value_at(curve: Curve, epoch: int) -> float:
 def mean_values(curves: Sequence[Curve]) -> list[float]:
     """The mean at each epoch until the longest run ends; a run that ended before keeps its last value."""
     return [mean([value_at(curve, epoch) for curve in curves]) for epoch in range(max(map(len, curves)))]
-
-
-def needs_log_scale(values: Iterable[float | None]) -> bool:
-    """Whether values are positive and span more than a factor of 20, so that a figure needs a logarithmic scale."""
-    finite = [value for value in values if value is not None and math.isfinite(value)]
-    return bool(finite) and min(finite) > 0.0 and max(finite) > LOG_FROM * min(finite)
 
 
 def best_epoch(values: Sequence[float]) -> int | None:

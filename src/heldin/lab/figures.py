@@ -25,11 +25,11 @@ from heldin.lab.curves import (
     finite_at,
     has,
     mean_curve,
-    needs_log_scale,
     require_recorded,
 )
 from heldin.lab.select import Outcome, Protocol
 from heldin.lab.store import RunRecord
+from heldin.plotting import needs_log_scale
 from heldin.rules import ConsecutiveRises, NthRise, replay
 
 if TYPE_CHECKING:

@@ -105,8 +105,8 @@ class StoppingMethod:
 def methods_for(group: Group, *, patience: int = 5) -> list[StoppingMethod]:
     """All stopping methods that the records of a group support.
 
-    Each signal with the paper's two rules and with the rule of its authors (rolled back to the best epoch if that
-    rule has one); each number of folds with every kind of cross-validation; the baselines.
+    Each signal with the paper's two rules and with its default rule (rolled back to the best epoch if that rule
+    has one); each number of folds with every kind of cross-validation; the baselines.
     """
     paper: list[Rule] = [NthRise(patience), ConsecutiveRises(patience)]
     methods = [StoppingMethod(kind) for kind in (Kind.ORACLE_LOSS, Kind.ORACLE_ERROR, Kind.NEVER) if group.full]
@@ -129,13 +129,13 @@ def measured_signals(group: Group) -> tuple[str, ...]:
 
 
 def authors_method(signal: str) -> StoppingMethod:
-    """A signal with the rule of its authors, rolled back if that rule has a best epoch."""
+    """A signal with its default rule, rolled back if that rule has a best epoch."""
     rule = parse_signal(signal)[0].rule
     return StoppingMethod(Kind.SIGNAL, signal, rule, roll_back=has_best_epoch(rule))
 
 
 def has_best_epoch(rule: Rule) -> bool:
-    """Whether a rule has a best epoch that its authors return to."""
+    """Whether a rule has a best epoch to return to."""
     return has_best_epoch(rule.rule) if isinstance(rule, Wrapped) else isinstance(rule, (Patience, FirstMinimum))
 
 

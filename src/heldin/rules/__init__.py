@@ -56,6 +56,6 @@ def with_patience(rule: Rule, patience: int) -> Rule:
     if not hasattr(rule, "patience"):
         raise ArgumentError(
             f"Parameter `patience` should be given for a rule with a patience. Found `patience = {patience}` and the "
-            f"signal's own rule, {rule}. Name another rule: rule=NthRise(5)."
+            f"signal's default rule, {rule}. Name another rule: rule=NthRise(5)."
         )
     return replace(rule, patience=patience)

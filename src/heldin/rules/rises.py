@@ -52,8 +52,9 @@ class _Rises(PatienceRule):
 class NthRise(_Rises):
     """Stop at the `patience`-th increase of the signal, consecutive or not: threshold (t1) of the paper.
 
-    `Decision.before` is the epoch before the first rise. Misleads when the values are noisy: on pure noise it stops
-    near epoch 10. For a single run use `Smoothed`, or the same batches at every measurement (`probes="fixed"`).
+    `Decision.before` is the epoch before the first rise: `keep="before_rise"` keeps its weights. Misleads when the
+    values are noisy: on pure noise it stops near epoch 10. For a single run use `Smoothed`, or the same batches at
+    every measurement (`probes="fixed"`).
 
     Args:
         patience: the number of rises that stops training.
@@ -79,8 +80,9 @@ class NthRise(_Rises):
 class ConsecutiveRises(_Rises):
     """Stop after `patience` consecutive increases of the signal: threshold (t2) of the paper.
 
-    A non-finite value resets the count. `Decision.before` is the epoch before the first of these rises. Misleads when
-    the values are noisy: a single fall resets the count, so that it may never stop.
+    A non-finite value resets the count. `Decision.before` is the epoch before the first of these rises:
+    `keep="before_rise"` keeps its weights. Misleads when the values are noisy: a single fall resets the count, so that
+    it may never stop.
 
     Args:
         patience: the number of rises in a row that stops training.

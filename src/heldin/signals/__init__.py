@@ -6,12 +6,10 @@ from heldin.signals.alignment import InnerProduct as InnerProduct
 from heldin.signals.alignment import Sign as Sign
 from heldin.signals.class_alignment import ClassAlignment as ClassAlignment
 from heldin.signals.class_alignment import Stiffness as Stiffness
-from heldin.signals.coherence import Coherence as Coherence
-from heldin.signals.coherence import Diversity as Diversity
 from heldin.signals.gradient_disparity import GradientDisparity as GradientDisparity
+from heldin.signals.gradient_disparity import GradientVariance as GradientVariance
+from heldin.signals.gradient_disparity import NoiseScale as NoiseScale
 from heldin.signals.gradient_disparity import TrainValDisparity as TrainValDisparity
-from heldin.signals.gradient_variance import GradientVariance as GradientVariance
-from heldin.signals.gradient_variance import NoiseScale as NoiseScale
 from heldin.signals.gradient_weight_alignment import GradientWeightAlignment as GradientWeightAlignment
 from heldin.signals.label_wave import LabelWave as LabelWave
 from heldin.signals.optimization_variance import OptimizationVariance as OptimizationVariance
@@ -25,6 +23,8 @@ from heldin.signals.registry import signals_by_label as signals_by_label
 from heldin.signals.signal import Memory as Memory
 from heldin.signals.signal import Signal as Signal
 from heldin.signals.signal import StatefulSignal as StatefulSignal
+from heldin.signals.signal_to_noise import Coherence as Coherence
+from heldin.signals.signal_to_noise import Diversity as Diversity
 from heldin.signals.signal_to_noise import EvidenceBased as EvidenceBased
 from heldin.signals.signal_to_noise import GradientSNR as GradientSNR
 from heldin.signals.susceptibility import Susceptibility as Susceptibility

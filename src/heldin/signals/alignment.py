@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from statistics import fmean
-from typing import ClassVar
 
 from heldin.errors import require_choice
 from heldin.gradients import Gram
@@ -20,10 +19,10 @@ class _Alignment(Signal[Gram]):
     """Inner products or cosines over pairs of batches."""
 
     # PAPER: does not say whether losses were re-scaled here; sign and cosine do not depend on a constant scale.
-    needs: ClassVar[BatchGradients] = BatchGradients("none", inner=True)
-    direction: ClassVar[Direction] = Direction.FALLS
-    family: ClassVar[Family] = Family.ANGLES
-    reference: ClassVar[str] = "Fort et al. 2019"
+    needs = BatchGradients("none", inner=True)
+    direction = Direction.FALLS
+    family = Family.ANGLES
+    reference = "Fort et al. 2019"
 
 
 @register
@@ -52,7 +51,7 @@ class InnerProduct(_Alignment):
         {'inner_product': 6.0}
     """
 
-    name: ClassVar[str] = "inner_product"
+    name = "inner_product"
 
     def read(self, gram: Gram) -> float:
         return fmean(gram.inner(i, j) for i, j in gram.pairs())
@@ -84,7 +83,7 @@ class Sign(_Alignment):
         {'sign': 1.0}
     """
 
-    name: ClassVar[str] = "sign"
+    name = "sign"
 
     def read(self, gram: Gram) -> float:
         return fmean(_sign(gram.inner(i, j)) for i, j in gram.pairs())
@@ -120,7 +119,7 @@ class Cosine(_Alignment):
         {'cosine': 1.0}
     """
 
-    name: ClassVar[str] = "cosine"
+    name = "cosine"
 
     def read(self, gram: Gram) -> float:
         return fmean(cosine(gram, i, j) for i, j in gram.pairs())
@@ -162,9 +161,9 @@ class GradientConfusion(_Alignment):
         {'gradient_confusion': -1.0}
     """
 
-    name: ClassVar[str] = "gradient_confusion"
-    direction: ClassVar[Direction] = Direction.RISES
-    reference: ClassVar[str] = "Sankararaman et al. 2020"
+    name = "gradient_confusion"
+    direction = Direction.RISES
+    reference = "Sankararaman et al. 2020"
 
     of: str = "cosine"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from statistics import fmean
-from typing import ClassVar
 
 from heldin.needs import ClassGradients
 from heldin.probing.per_sample import ClassMoments
@@ -45,11 +44,11 @@ class ClassAlignment(Signal[tuple[ClassMoments, ...]]):
         -0.02
     """
 
-    name: ClassVar[str] = "class_alignment"
-    needs: ClassVar[ClassGradients] = ClassGradients()
-    direction: ClassVar[Direction] = Direction.FALLS
-    family: ClassVar[Family] = Family.CLASSES
-    reference: ClassVar[str] = "Mehta et al. 2021"
+    name = "class_alignment"
+    needs = ClassGradients()
+    direction = Direction.FALLS
+    family = Family.CLASSES
+    reference = "Mehta et al. 2021"
 
     def read(self, classes: tuple[ClassMoments, ...]) -> float:
         return fmean(map(_omega, classes))
@@ -92,11 +91,11 @@ class Stiffness(Signal[tuple[ClassMoments, ...]]):
         0.98
     """
 
-    name: ClassVar[str] = "stiffness"
-    needs: ClassVar[ClassGradients] = ClassGradients()
-    direction: ClassVar[Direction] = Direction.FALLS
-    family: ClassVar[Family] = Family.CLASSES
-    reference: ClassVar[str] = "Fort et al. 2019"
+    name = "stiffness"
+    needs = ClassGradients()
+    direction = Direction.FALLS
+    family = Family.CLASSES
+    reference = "Fort et al. 2019"
 
     def read(self, classes: tuple[ClassMoments, ...]) -> float:
         cosines = [_cosine(found) for found in classes if found.num_units >= 2]

@@ -1,4 +1,8 @@
-"""Gradient disparity (Forouzesh and Thiran, 2021): the distance between gradients of batches."""
+"""Distances between gradients of batches.
+
+Gradient disparity (Forouzesh and Thiran, 2021), gradient variance (Negrea et al., 2019) and gradient noise scale
+(McCandlish et al., 2018).
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,6 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import fmean
-from typing import ClassVar
 
 from heldin.errors import require_choice
 from heldin.gradients import Gram
@@ -18,18 +21,29 @@ from heldin.types import Direction
 
 
 @dataclass(frozen=True)
-class _Disparity(Signal[Gram]):
-    """A mean distance between gradients."""
+class _BatchDistances(Signal[Gram]):
+    """A signal computed from the distances between gradients of batches."""
 
-    direction: ClassVar[Direction] = Direction.RISES
-    family: ClassVar[Family] = Family.NOISE
-    reference: ClassVar[str] = "Forouzesh, Thiran 2021"
+    direction = Direction.RISES
+    family = Family.NOISE
 
     rescale: Rescale = "std"
-    normalize: bool = False
 
     def __post_init__(self) -> None:
         require_choice("rescale", self.rescale, RESCALINGS)
+
+    @property
+    def needs(self) -> BatchGradients:
+        return BatchGradients(self.rescale)
+
+
+@dataclass(frozen=True)
+class _Disparity(_BatchDistances):
+    """A mean distance."""
+
+    reference = "Forouzesh, Thiran 2021"
+
+    normalize: bool = False
 
     def _mean_distance(self, gram: Gram, pairs: Iterable[tuple[int, int]]) -> float:
         mean = fmean(gram.distance(i, j) for i, j in pairs)
@@ -74,11 +88,7 @@ class GradientDisparity(_Disparity):
         {'gradient_disparity': 2.0}
     """
 
-    name: ClassVar[str] = "gradient_disparity"
-
-    @property
-    def needs(self) -> BatchGradients:
-        return BatchGradients(self.rescale)
+    name = "gradient_disparity"
 
     def read(self, gram: Gram) -> float:
         return self._mean_distance(gram, gram.pairs())
@@ -116,7 +126,7 @@ class TrainValDisparity(_Disparity):
         True
     """
 
-    name: ClassVar[str] = "train_val_disparity"
+    name = "train_val_disparity"
 
     @property
     def needs(self) -> BatchGradients:
@@ -124,3 +134,96 @@ class TrainValDisparity(_Disparity):
 
     def read(self, gram: Gram) -> float:
         return self._mean_distance(gram, gram.cross_pairs())
+
+
+@register
+@dataclass(frozen=True)
+class GradientVariance(_BatchDistances):
+    """Variance of the gradients of s batches, summed over all coordinates.
+
+    Formula (section 6 of the paper):
+        Var = 1 / (s - 1) * sum over j of ||g_j - mean of g||^2, which is half the mean of ||g_i - g_j||^2 over pairs.
+    Shapes:
+        gradients (s, d) -> one number.
+    Cost:
+        s forward and backward passes; memory s * d. Free beside gradient disparity (same Gram matrix).
+    Misleads when:
+        gradient disparity does. In high dimension disparity is nearly sqrt(2 Var), so both rise and fall together and
+        stop at the same epoch: it is not independent evidence.
+    Reference:
+        Negrea, Haghifam, Dziugaite, Khisti, Roy, "Information-Theoretic Generalization Bounds for SGLD via
+        Data-Dependent Estimates", NeurIPS 2019; as a stopping signal: Forouzesh, Thiran 2021.
+
+    Args:
+        rescale: as for `GradientDisparity`; the paper uses the same for both.
+
+    Example:
+        >>> import torch
+        >>> import heldin
+        >>> batches = [(torch.full((4, 1), x), torch.zeros(4, 1)) for x in (1.0, 3.0)]
+        >>> signal = heldin.GradientVariance(rescale="none")
+        >>> heldin.measure(torch.nn.Linear(1, 1, bias=False), torch.nn.L1Loss(), batches, signals=signal)
+        {'gradient_variance': 2.0}
+    """
+
+    name = "gradient_variance"
+    reference = "Negrea et al. 2019"
+
+    def read(self, gram: Gram) -> float:
+        return variance(gram)
+
+
+def variance(gram: Gram) -> float:
+    """The unbiased variance of the gradients, summed over coordinates: half the mean squared distance over pairs."""
+    return fmean(gram.distance_sq(i, j) for i, j in gram.pairs()) / 2.0
+
+
+@register
+@dataclass(frozen=True)
+class NoiseScale(Signal[Gram]):
+    """The batch size at which the noise of a batch gradient equals the gradient itself.
+
+    Formula:
+        m Var / |G|^2, where Var is the variance of the gradients of s batches of m samples, summed over coordinates,
+        and |G|^2 the mean of <g_i, g_j> over pairs: both unbiased estimates, for losses that are not re-scaled.
+    Shapes:
+        gradients (s, d) -> one number.
+    Cost:
+        s forward and backward passes; memory s * d.
+    Misleads when:
+        its rise is taken for overfitting: the gradient shrinks throughout training, its noise does not. It is infinite
+        if the estimate of |G|^2 is not positive; five of these in a row stop training with reason NOT_FINITE. For early
+        stopping use `unbiased=False`.
+    Reference:
+        McCandlish, Kaplan, Amodei et al., "An Empirical Model of Large-Batch Training", 2018. No stopping rule.
+
+    Args:
+        unbiased: False divides by the squared norm of the mean gradient, which is never negative but biased upwards.
+
+    Example:
+        >>> import torch
+        >>> import heldin
+        >>> batches = [(torch.full((4, 1), x), torch.zeros(4, 1)) for x in (1.0, 3.0)]
+        >>> model = torch.nn.Linear(1, 1, bias=False)
+        >>> found = heldin.measure(model, torch.nn.L1Loss(), batches, signals="noise_scale")
+        >>> round(found["noise_scale"], 4)  # 4 samples, variance 2, inner product 3
+        2.6667
+    """
+
+    name = "noise_scale"
+    needs = BatchGradients("none", inner=True)
+    direction = Direction.RISES
+    family = Family.NOISE_TO_SIGNAL
+    reference = "McCandlish et al. 2018"
+
+    unbiased: bool = True
+
+    def read(self, gram: Gram) -> float:
+        size = fmean(gram.num_samples[: gram.split]) if gram.num_samples else 1.0
+        signal_sq = fmean(gram.inner(i, j) for i, j in gram.pairs())
+        noise = variance(gram)
+        if not self.unbiased:
+            signal_sq += noise / gram.split
+        if signal_sq <= 0.0:
+            return math.inf if noise > 0.0 else math.nan
+        return size * noise / signal_sq

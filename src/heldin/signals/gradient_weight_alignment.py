@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from heldin.errors import require_number, warn
 from heldin.needs import HeadAlignments
-from heldin.rules import Patience, Rule
+from heldin.rules import Patience
 from heldin.signals.registry import register
 from heldin.signals.signal import Family, Signal
 from heldin.types import Direction
@@ -33,7 +32,7 @@ class GradientWeightAlignment(Signal[Tensor]):
     Shapes:
         gamma (n,) -> one number.
     Cost:
-        s forward passes, no backward pass, in training mode by default; memory n numbers.
+        s forward passes, no backward pass, in training mode unless `mode="eval"`; memory n numbers.
     Misleads when:
         the excess kurtosis is near -beta (the value diverges); the loss is not cross entropy; a pre-trained network is
         fine-tuned (it falls first: wait for the minimum); weight decay dominates the change of the weights.
@@ -53,11 +52,11 @@ class GradientWeightAlignment(Signal[Tensor]):
         0.137931
     """
 
-    name: ClassVar[str] = "gwa"
-    direction: ClassVar[Direction] = Direction.FALLS
-    family: ClassVar[Family] = Family.WEIGHTS
-    rule: ClassVar[Rule] = Patience(10)
-    reference: ClassVar[str] = "Hölzl, Rueckert, Kaissis 2025"
+    name = "gwa"
+    direction = Direction.FALLS
+    family = Family.WEIGHTS
+    rule = Patience(10)
+    reference = "Hölzl, Rueckert, Kaissis 2025"
 
     head: str | None = None
     beta: float = 1.2

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from heldin.errors import ArgumentError
 from heldin.needs import Outputs
-from heldin.rules import FirstMinimum, Rule
+from heldin.rules import FirstMinimum
 from heldin.signals.registry import register
 from heldin.signals.signal import Family, Memory, StatefulSignal
 from heldin.types import Direction
@@ -44,12 +43,12 @@ class LabelWave(StatefulSignal[Tensor]):
         (None, 2.0)
     """
 
-    name: ClassVar[str] = "label_wave"
-    needs: ClassVar[Outputs] = Outputs()
-    direction: ClassVar[Direction] = Direction.RISES
-    family: ClassVar[Family] = Family.FUNCTION
-    rule: ClassVar[Rule] = FirstMinimum(window=3, patience=5)
-    reference: ClassVar[str] = "Yuan, Feng, Liu 2024"
+    name = "label_wave"
+    needs = Outputs()
+    direction = Direction.RISES
+    family = Family.FUNCTION
+    rule = FirstMinimum(window=3, patience=5)
+    reference = "Yuan, Feng, Liu 2024"
 
     def step(self, memory: Memory, outputs: Tensor) -> tuple[Memory, float | None]:
         if torch.isnan(outputs).any():

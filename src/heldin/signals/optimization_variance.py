@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from heldin.errors import BatchesError, require_integer
 from heldin.needs import SteppedOutputs
-from heldin.rules import Patience, Rule, Smoothed
+from heldin.rules import Patience, Smoothed
 from heldin.signals.registry import register
 from heldin.signals.signal import Family, Signal
 from heldin.types import Direction
@@ -49,11 +48,11 @@ class OptimizationVariance(Signal[Tensor]):
         0.2
     """
 
-    name: ClassVar[str] = "optimization_variance"
-    direction: ClassVar[Direction] = Direction.RISES
-    family: ClassVar[Family] = Family.FUNCTION
-    rule: ClassVar[Rule] = Smoothed(Patience(10), window=10)
-    reference: ClassVar[str] = "Zhang, Wu, Xiong, Dai 2021"
+    name = "optimization_variance"
+    direction = Direction.RISES
+    family = Family.FUNCTION
+    rule = Smoothed(Patience(10), window=10)
+    reference = "Zhang, Wu, Xiong, Dai 2021"
 
     num_inputs: int = 1000
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from heldin.errors import ArgumentError, require_integer
 from heldin.needs import Outputs
-from heldin.rules import Patience, Rule
+from heldin.rules import Patience
 from heldin.signals.registry import register
 from heldin.signals.signal import Family, Memory, StatefulSignal
 from heldin.types import Direction
@@ -50,11 +49,11 @@ class PredictionVariance(StatefulSignal[Tensor]):
         (None, 0.5)
     """
 
-    name: ClassVar[str] = "prediction_variance"
-    direction: ClassVar[Direction] = Direction.RISES
-    family: ClassVar[Family] = Family.FUNCTION
-    rule: ClassVar[Rule] = Patience(10)
-    reference: ClassVar[str] = "Wang, Li, Zhuang, Chen, Liang, Sun 2021"
+    name = "prediction_variance"
+    direction = Direction.RISES
+    family = Family.FUNCTION
+    rule = Patience(10)
+    reference = "Wang, Li, Zhuang, Chen, Liang, Sun 2021"
 
     window: int = 10
     num_samples: int = 1000

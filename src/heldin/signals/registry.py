@@ -17,7 +17,8 @@ SignalType = TypeVar("SignalType", bound=type[Signal[Any]])
 
 
 def register(signal: SignalType) -> SignalType:
-    """Add a signal to the registry, under its name."""
+    """Add a signal to the registry, under its name. It may replace your own signal of that name, but no built-in."""
+    _require_free_name(signal)
     REGISTRY[signal.name] = signal
     return signal
 
@@ -25,6 +26,7 @@ def register(signal: SignalType) -> SignalType:
 def as_signal(signal: object) -> Signal[Any]:
     """Return the signal itself, or the one with that label: a name, with options in brackets."""
     if isinstance(signal, Signal):
+        _require_free_name(type(signal))
         return signal
     if isinstance(signal, type) and issubclass(signal, Signal):
         raise ArgumentError(
@@ -42,13 +44,22 @@ def as_signal(signal: object) -> Signal[Any]:
     return from_label(signal)  # type: ignore[arg-type]
 
 
+def _require_free_name(kind: type[Signal[Any]]) -> None:
+    known = REGISTRY.get(kind.name, kind)
+    if known.__module__.startswith("heldin.") and known.__module__ != kind.__module__:
+        raise ArgumentError(
+            f"A signal of your own should have a new name. Found {kind.__name__} with the name {kind.name!r}, which is "
+            f"that of heldin.{known.__name__}. Choose another name."
+        )
+
+
 def from_label(label: str) -> Signal[Any]:
     """Return the signal with this label: `"cosine"`, or `"gradient_disparity[rescale=none,normalize=True]"`."""
     name, bracket, options = label.partition("[") if isinstance(label, str) else (label, "", "")
     if name not in REGISTRY:
         raise ArgumentError(
-            f"There is no signal {label!r}.{near_match(name, REGISTRY)} The signals are "
-            f"{', '.join(map(repr, REGISTRY))}. Pass a signal of your own as an object, not by its name."
+            f"There is no signal {label!r}.{_suggestion(name)} The signals are {', '.join(map(repr, REGISTRY))}. "
+            "Pass a signal of your own as an object, not by its name."
         )
     kind = REGISTRY[name]
     if not bracket:
@@ -63,6 +74,12 @@ def from_label(label: str) -> Signal[Any]:
                 + near_match(option, known)
             )
     return kind(**{option: _value(label, option, text, known[option]) for option, text in given.items()})
+
+
+def _suggestion(found: str) -> str:
+    """Suggest the signals whose class or module has this name, or else the one with the closest name."""
+    matches = [name for name, kind in REGISTRY.items() if found in (kind.__name__, kind.__module__.rpartition(".")[2])]
+    return f" Did you mean {' or '.join(map(repr, matches))}?" if matches else near_match(found, REGISTRY)
 
 
 def _value(label: str, option: str, text: str, default: object) -> object:

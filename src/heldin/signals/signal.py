@@ -7,12 +7,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from enum import Enum
-from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from heldin.errors import ArgumentError, require_choice
 from heldin.needs import BatchGradients, Need
 from heldin.rules import NthRise, Rule, as_rule
 from heldin.types import Direction
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 Payload = TypeVar("Payload")
 
@@ -41,7 +44,7 @@ class Signal(ABC, Generic[Payload]):
         name: its name in results.
         direction: whether it rises or falls when the network begins to memorise.
         family: what it measures.
-        rule: the stopping rule of its authors; if they have none, the paper's 5th rise (or fall).
+        rule: the default rule: that of its authors, or the paper's 5th rise (or fall) if they give none.
         reference: the publication.
     """
 
@@ -50,6 +53,15 @@ class Signal(ABC, Generic[Payload]):
     family: ClassVar[Family] = Family.USER
     rule: ClassVar[Rule] = NthRise(5)
     reference: ClassVar[str] = ""
+
+    def __new__(cls, *args: object, **options: object) -> Self:
+        """Refuse options of a class that has no fields: they would be missing in its label, and in comparisons."""
+        if (args or options) and not fields(cls):
+            raise ArgumentError(
+                f"{cls.__name__} has no options, but arguments were given. The options of a signal are the fields of a "
+                "dataclass. Write @dataclass(frozen=True) above the class, and `option: float = 0.5` in it."
+            )
+        return super().__new__(cls)
 
     @property
     @abstractmethod

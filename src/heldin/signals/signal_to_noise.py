@@ -1,24 +1,42 @@
-"""Signal to noise (Mahsereci et al., 2017; Liu et al., 2020): mean and variance of per-sample gradients."""
+"""Signal to noise of per-sample gradients.
+
+The evidence-based criterion (Mahsereci et al., 2017) and GSNR (Liu et al., 2020) compare mean and variance in each
+coordinate; coherence (Chatterjee and Zielinski, 2020) and diversity (Yin et al., 2018) compare squared norms.
+"""
 
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass
 from statistics import fmean
-from typing import ClassVar
 
 from heldin.errors import BatchesError
 from heldin.needs import SampleGradients
 from heldin.probing.per_sample import Moments
-from heldin.rules import Level, Rule
+from heldin.rules import Level
 from heldin.signals.registry import register
 from heldin.signals.signal import Family, Signal
 from heldin.types import Direction
 
 
+@dataclass(frozen=True)
+class _MeanOverBatches(Signal[tuple[Moments, ...]]):
+    """The mean over batches of a number computed from the per-sample gradients of each."""
+
+    needs = SampleGradients()
+
+    def read(self, batches: tuple[Moments, ...]) -> float:
+        return fmean(map(self._of_batch, batches))
+
+    @abstractmethod
+    def _of_batch(self, batch: Moments) -> float:
+        """Return the number for one batch."""
+
+
 @register
 @dataclass(frozen=True)
-class EvidenceBased(Signal[tuple[Moments, ...]]):
+class EvidenceBased(_MeanOverBatches):
     r"""One minus the mean squared t statistic of the coordinates of the gradient; above 0 the gradient is only noise.
 
     Formula:
@@ -51,17 +69,16 @@ class EvidenceBased(Signal[tuple[Moments, ...]]):
         {'evidence_based': -3.0}
     """
 
-    name: ClassVar[str] = "evidence_based"
-    needs: ClassVar[SampleGradients] = SampleGradients()
-    direction: ClassVar[Direction] = Direction.RISES
-    family: ClassVar[Family] = Family.COORDINATES
-    rule: ClassVar[Rule] = Level(0.0)
-    reference: ClassVar[str] = "Mahsereci et al. 2017"
+    name = "evidence_based"
+    direction = Direction.RISES
+    family = Family.COORDINATES
+    rule = Level(0.0)
+    reference = "Mahsereci et al. 2017"
 
     bias_correct: bool = False
 
-    def read(self, batches: tuple[Moments, ...]) -> float:
-        return fmean(1.0 - self._correction(batch) * _mean_t_sq(batch) for batch in batches)
+    def _of_batch(self, batch: Moments) -> float:
+        return 1.0 - self._correction(batch) * _mean_t_sq(batch)
 
     def _correction(self, batch: Moments) -> float:
         if not self.bias_correct:
@@ -83,7 +100,7 @@ def _mean_t_sq(batch: Moments) -> float:
 
 @register
 @dataclass(frozen=True)
-class GradientSNR(Signal[tuple[Moments, ...]]):
+class GradientSNR(_MeanOverBatches):
     r"""Mean ratio of squared mean to variance of per-sample gradients, over coordinates.
 
     Formula:
@@ -113,21 +130,98 @@ class GradientSNR(Signal[tuple[Moments, ...]]):
         {'gsnr': 4.0}
     """
 
-    name: ClassVar[str] = "gsnr"
-    needs: ClassVar[SampleGradients] = SampleGradients()
-    direction: ClassVar[Direction] = Direction.FALLS
-    family: ClassVar[Family] = Family.COORDINATES
-    reference: ClassVar[str] = "Liu et al. 2020"
+    name = "gsnr"
+    direction = Direction.FALLS
+    family = Family.COORDINATES
+    reference = "Liu et al. 2020"
 
     ratio_of_sums: bool = False
-
-    def read(self, batches: tuple[Moments, ...]) -> float:
-        return fmean(self._of_batch(batch) for batch in batches)
 
     def _of_batch(self, batch: Moments) -> float:
         n = batch.num_samples
         if not self.ratio_of_sums:
             return _mean_t_sq(batch) / (n - 1)
-        if batch.variance == 0.0:
-            return math.inf if batch.mean_sq else math.nan
-        return batch.mean_sq / (batch.variance * (n - 1) / n)
+        return _ratio(batch.mean_sq, batch.variance * (n - 1) / n)
+
+
+@register
+@dataclass(frozen=True)
+class Coherence(_MeanOverBatches):
+    """The number of samples of a batch that one sample's gradient helps, itself included: 1 if orthogonal, at most n.
+
+    Formula:
+        m-coherence = ||sum of g_i||^2 / sum of ||g_i||^2, over the per-sample gradients of a batch; then the mean over
+        batches.
+    Shapes:
+        per-sample gradients (n, d) of s batches -> one number.
+    Cost:
+        that of `evidence_based`; both together cost the same as one.
+    Misleads when:
+        labels are random: it first rises and then falls, so a fall alone does not show memorisation. It grows with the
+        batch size: compare batches of one size. For one batch it equals 1 / `diversity`.
+    Reference:
+        Chatterjee, Zielinski, "Making Coherence Out of Nothing At All", 2020. No stopping rule.
+
+    Example:
+        >>> import torch
+        >>> import heldin
+        >>> model = torch.nn.Linear(1, 1, bias=False)
+        >>> batches = [(torch.tensor([[3.0], [1.0]]), torch.zeros(2, 1))]
+        >>> heldin.measure(model, lambda output, target: output, batches, signals="coherence")  # 16 / 10
+        {'coherence': 1.6}
+    """
+
+    name = "coherence"
+    direction = Direction.FALLS
+    family = Family.NOISE_TO_SIGNAL
+    reference = "Chatterjee, Zielinski 2020"
+
+    def _of_batch(self, batch: Moments) -> float:
+        return _ratio(_sum_sq(batch), batch.norm_sq_sum)
+
+
+@register
+@dataclass(frozen=True)
+class Diversity(_MeanOverBatches):
+    """How much per-sample gradients cancel each other: 1/n if all are equal, 1 if all are orthogonal.
+
+    Formula:
+        sum of ||g_i||^2 / ||sum of g_i||^2, over the per-sample gradients of a batch; then the mean over batches.
+    Shapes:
+        per-sample gradients (n, d) of s batches -> one number.
+    Cost:
+        that of `evidence_based`; both together cost the same as one.
+    Misleads when:
+        training approaches any minimum, overfitted or not: per-sample gradients cancel there, and it grows without
+        bound. Batches of different size cannot be compared. For one batch it equals 1 / `coherence`.
+    Reference:
+        Yin, Pananjady, Lam, Papailiopoulos, Ramchandran, Bartlett, "Gradient Diversity: a Key Ingredient for Scalable
+        Distributed Learning", AISTATS 2018. No stopping rule.
+
+    Example:
+        >>> import torch
+        >>> import heldin
+        >>> model = torch.nn.Linear(1, 1, bias=False)
+        >>> batches = [(torch.tensor([[3.0], [1.0]]), torch.zeros(2, 1))]
+        >>> heldin.measure(model, lambda output, target: output, batches, signals="diversity")  # 10 / 16
+        {'diversity': 0.625}
+    """
+
+    name = "diversity"
+    direction = Direction.RISES
+    family = Family.NOISE_TO_SIGNAL
+    reference = "Yin et al. 2018"
+
+    def _of_batch(self, batch: Moments) -> float:
+        return _ratio(batch.norm_sq_sum, _sum_sq(batch))
+
+
+def _sum_sq(batch: Moments) -> float:
+    """||sum of g_i||^2."""
+    return batch.num_samples**2 * batch.mean_sq
+
+
+def _ratio(above: float, below: float) -> float:
+    if below == 0.0:
+        return math.inf if above else math.nan
+    return above / below

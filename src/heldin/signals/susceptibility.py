@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 from heldin.needs import RandomLabelStep
 from heldin.signals.registry import register
@@ -39,11 +38,11 @@ class Susceptibility(StatefulSignal[tuple[float, float]]):
         (0.5, 0.75)
     """
 
-    name: ClassVar[str] = "susceptibility"
-    needs: ClassVar[RandomLabelStep] = RandomLabelStep()
-    direction: ClassVar[Direction] = Direction.RISES
-    family: ClassVar[Family] = Family.FUNCTION
-    reference: ClassVar[str] = "Forouzesh, Sedghi, Thiran 2023"
+    name = "susceptibility"
+    needs = RandomLabelStep()
+    direction = Direction.RISES
+    family = Family.FUNCTION
+    reference = "Forouzesh, Sedghi, Thiran 2023"
 
     def step(self, memory: Memory, losses: tuple[float, float]) -> tuple[Memory, float | None]:
         before, after = losses
