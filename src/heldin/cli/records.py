@@ -108,6 +108,15 @@ def finished_groups(records: Sequence[RunRecord], signals: list[str] | None = No
     return found
 
 
+def warn_if_hardly_learned(found: Iterable[Group]) -> None:
+    """Print a note on each setting whose network has hardly begun to learn."""
+    from heldin.lab.conclusion import hardly_learned
+
+    for group in found:
+        if (warning := hardly_learned(group)) is not None:
+            note(f"{group.title}: {warning}")
+
+
 def select_methods(
     group: Group, signals: list[str] | None, *, rule: str = "nth_rise", patience: int = 5
 ) -> list[StoppingMethod]:
