@@ -1,4 +1,4 @@
-"""The options that several verbs share, and one option per field of a spec, made from the spec itself."""
+"""The options that several commands share, and one option per field of a spec, made from the spec itself."""
 
 from __future__ import annotations
 

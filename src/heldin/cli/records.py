@@ -1,4 +1,4 @@
-"""Which records a verb reads, and which settings and stopping methods it compares."""
+"""Which records a command reads, and which settings and stopping methods it compares."""
 
 from __future__ import annotations
 

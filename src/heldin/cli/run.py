@@ -74,7 +74,7 @@ def command(
     note(f"{format_run_count(len(specs))} done" + (f", {num_done} of them before this command." if num_done else "."))
     show(f"The records are in {store / 'runs'}.")
     warn_if_hardly_learned(groups(done))
-    note(f"Next: `heldin table{store_option(store)}`, or the verbs figure, report and replay.")
+    note(f"Next: `heldin table{store_option(store)}`, or the commands figure, report and replay.")
 
 
 def _specs(files: Sequence[Path], given: Mapping[str, Any], seeds: str | None, with_full: bool) -> list[RunSpec]:
