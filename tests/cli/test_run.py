@@ -34,6 +34,12 @@ def test_a_run_is_recorded_and_the_next_step_is_printed(heldin):
     assert (spec.num_samples, spec.scale, spec.epochs, spec.signals) == (40, 0.02, 2, ("cosine",))
 
 
+def test_a_network_that_hardly_learned_is_reported(heldin):
+    warning = "The network has hardly begun to learn"
+    assert warning in heldin("run", *QUICK, "--learning-rate", 1e-6).err
+    assert warning not in heldin("run", *QUICK, "--learning-rate", 0.01, "--optimizer", "adam", "--scale", 0.2).err
+
+
 def test_the_same_command_again_computes_nothing(heldin):
     heldin("run", *QUICK)
     [epochs] = list(Store("heldin-runs").root.rglob("epochs.jsonl"))

@@ -9,6 +9,7 @@ import re
 
 import pytest
 
+from heldin.cli.table import KINDS, LEGENDS
 from heldin.lab.curves import groups
 from heldin.lab.methods import Kind, StoppingMethod
 from heldin.lab.select import Protocol, select
@@ -98,6 +99,17 @@ def test_unfinished_runs_are_left_out_and_named(heldin, store):
 )
 def test_wrong_options_raise(refused, store, flags, words):
     assert words in refused("table", *flags)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_columns_are_explained_below_the_table(heldin, store, kind):
+    answer = heldin("table", kind, "--signal", "cosine")
+    columns = [name for part in LEGENDS[kind] for name in part.split(", ")]
+    assert columns
+    for column in columns:
+        assert re.search(rf"\| {column}[^|]* \|", answer.out)
+    assert all(f"{part}: " in answer.err for part in LEGENDS[kind])
+    assert heldin("table", kind, "--signal", "cosine", "--json").err == ""
 
 
 @pytest.mark.parametrize("width", [100, 250])
