@@ -141,6 +141,11 @@ def test_train_val_disparity_equals_the_reference(rescale):
     assert found["gradient_disparity"] == pytest.approx(reference.gradient_disparity(train_rows), rel=1e-10)
 
 
+def test_worked_example_of_the_disparity_between_two_sets():
+    rows = torch.tensor([(0.0, 0.0), (3.0, 4.0), (0.0, 4.0)])
+    assert reference.train_val_disparity(rows[:2], rows[2:]) == 3.5
+
+
 def test_batches_of_one_sample_pool_their_losses():
     model = mlp(torch.float64)
     pool = classification_batches(torch.float64, num=40, size=1)
