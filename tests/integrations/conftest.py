@@ -27,6 +27,7 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
+from tests.states import differences, frozen
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -284,20 +285,10 @@ def values_of():
     return lambda stopping: [reading.values["gradient_disparity"] for reading in stopping.stopper.history]
 
 
-def equal_states(one: Any, other: Any) -> bool:
-    if isinstance(one, Tensor):
-        return isinstance(other, Tensor) and one.dtype == other.dtype and torch.equal(one, other)
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(equal_states(one[key], other[key]) for key in one)
-    if isinstance(one, (list, tuple)):
-        return len(one) == len(other) and all(map(equal_states, one, other))
-    return repr(one) == repr(other)
-
-
 @pytest.fixture
 def same_state():
     """A function that compares states of models, optimizers and adapters to the last bit."""
-    return equal_states
+    return lambda one, other: differences(frozen(one), frozen(other)) == []
 
 
 @pytest.fixture(autouse=True)
