@@ -119,7 +119,7 @@ def pairs_of_all_axes():
 
 
 @pytest.mark.filterwarnings("ignore:Lazy modules")
-@pytest.mark.parametrize(("rescale", "scale", "build", "dtype"), pairs_of_all_axes())
+@pytest.mark.parametrize(("rescale", "scale", "build", "dtype"), [*pairs_of_all_axes()])
 def test_measured_value_equals_the_reference(rescale, scale, build, dtype):
     model, batches = build(dtype), classification_batches(dtype)
 

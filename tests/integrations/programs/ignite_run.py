@@ -55,11 +55,14 @@ def summary_of(stopping: HeldInStopping, trainer: Engine, model: nn.Module) -> d
     return summary(stopping, model.parameters(), logged=logged, epochs=trainer.state.epoch)
 
 
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    folder = Path(sys.argv[1])
+def main(folder: Path, kill_at: int | None = None) -> None:
+    """Train with checkpoints in `folder`, and write a summary."""
     if "WORLD_SIZE" in os.environ:
         idist.initialize("gloo")
-    result = summary_of(*train(folder, kill_at=int(sys.argv[2]) if sys.argv[2:] else None))
+    result = summary_of(*train(folder, kill_at=kill_at))
     (folder / f"rank{idist.get_rank()}.json").write_text(json.dumps(result))
     idist.finalize()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), *map(int, sys.argv[2:]))

@@ -74,6 +74,10 @@ def summary_of(stopping: HeldInStopping, model: keras.Model) -> dict:
     )
 
 
+def main(folder: Path, kill_at: int | None = None) -> None:
+    """Train with a backup in `folder` after each epoch."""
+    train(folder, HeldInStopping(patience=2), kill_at)
+
+
 if __name__ == "__main__":
-    torch.set_num_threads(1)
-    train(Path(sys.argv[1]), HeldInStopping(patience=2), *map(int, sys.argv[2:]))
+    main(Path(sys.argv[1]), *map(int, sys.argv[2:]))

@@ -79,11 +79,14 @@ def summary_of(stopping: HeldInStopping, trainer: Trainer, module: Digits) -> di
     return summary(stopping, module.parameters(), logged=logged, epochs=trainer.current_epoch)
 
 
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    folder = Path(sys.argv[1])
+def main(folder: Path, kill_at: int | None = None) -> None:
+    """Train with checkpoints in `folder`, resume from the last one if there is one, and write a summary."""
     stopping = HeldInStopping(patience=2)
-    kills = [KillAt(int(epoch)) for epoch in sys.argv[2:]]
-    trainer, module = train(folder, stopping, *kills, resume=(folder / "last.ckpt").exists())
+    callbacks = [stopping] if kill_at is None else [stopping, KillAt(kill_at)]
+    trainer, module = train(folder, *callbacks, resume=(folder / "last.ckpt").exists())
     result = summary_of(stopping, trainer, module)
     (folder / f"rank{trainer.global_rank}.json").write_text(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), *map(int, sys.argv[2:]))

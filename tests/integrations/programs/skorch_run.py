@@ -63,6 +63,10 @@ def summary_of(net: NeuralNetClassifier) -> dict:
     return summary(net.heldin_, net.module_.parameters(), logged=logged, epochs=len(net.history))
 
 
+def main(folder: Path, kill_at: int | None = None) -> None:
+    """Train with checkpoints in `folder`."""
+    train(folder, HeldInStopping(patience=2), *([] if kill_at is None else [KillAt(kill_at)]))
+
+
 if __name__ == "__main__":
-    torch.set_num_threads(1)
-    train(Path(sys.argv[1]), HeldInStopping(patience=2), *(KillAt(int(epoch)) for epoch in sys.argv[2:]))
+    main(Path(sys.argv[1]), *map(int, sys.argv[2:]))

@@ -12,7 +12,6 @@ import os
 import sys
 from pathlib import Path
 
-import torch
 from mnist_mlp import kill_process, mlp, noisy_mnist, summary
 from torch import nn
 from torch.nn.functional import cross_entropy
@@ -80,14 +79,17 @@ def summary_of(stopping: HeldInStopping, trainer: Trainer) -> dict:
     return summary(stopping, trainer.model.parameters(), logged=logged, steps=trainer.state.global_step)
 
 
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    folder = Path(sys.argv[1])
+def main(folder: Path, kill_at: int | None = None) -> None:
+    """Train with checkpoints in `folder`, and write a summary."""
     folder.mkdir(exist_ok=True)
-    kills = [KillAt(int(step)) for step in sys.argv[2:]]
     stopping = HeldInStopping(patience=2, keep="before_rise")
+    kills = [] if kill_at is None else [KillAt(kill_at)]
     ranks = int(os.environ.get("WORLD_SIZE", "1"))
     options = {"ddp_backend": "gloo", "per_device_train_batch_size": 15} if ranks > 1 else {}
-    trainer = train(folder, stopping, *kills, resume=get_last_checkpoint(folder) is not None, **options)
+    trainer = train(folder, stopping, *kills, **options)
     result = summary_of(stopping, trainer)
     (folder / f"rank{trainer.args.process_index}.json").write_text(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), *map(int, sys.argv[2:]))
