@@ -1,16 +1,12 @@
 """A training with Accelerate that can be killed, resumed and run on several ranks.
 
-    accelerate_run.py FOLDER [KILL_AT_EPOCH]
-
-Saves a checkpoint in FOLDER after each epoch, resumes from it if there is one, and writes its summary to
-FOLDER/rank<r>.json.
+`main(folder, kill_at)` saves checkpoints in the folder and writes a summary to rank<r>.json.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import sys
 from pathlib import Path
 
 import torch
@@ -85,7 +81,3 @@ def main(folder: Path, kill_at: int | None = None) -> None:
     result = summary_of(stopping, loop)
     (folder / f"rank{loop.accelerator.process_index}.json").write_text(json.dumps(result))
     loop.accelerator.end_training()
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), *map(int, sys.argv[2:]))

@@ -1,15 +1,12 @@
 """An Ignite training that can be killed, resumed and run on several ranks.
 
-    ignite_run.py FOLDER [KILL_AT_EPOCH]
-
-Saves checkpoints in FOLDER, resumes from the last one if there is one, and writes its summary to FOLDER/rank<r>.json.
+`main(folder, kill_at)` saves checkpoints in the folder and writes a summary to rank<r>.json.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import sys
 from pathlib import Path
 
 import ignite.distributed as idist
@@ -62,7 +59,3 @@ def main(folder: Path, kill_at: int | None = None) -> None:
     result = summary_of(*train(folder, kill_at=kill_at))
     (folder / f"rank{idist.get_rank()}.json").write_text(json.dumps(result))
     idist.finalize()
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), *map(int, sys.argv[2:]))

@@ -1,15 +1,12 @@
 """A Lightning training that can be killed, resumed and run on several ranks.
 
-    lightning_run.py FOLDER [KILL_AT_EPOCH]
-
-Saves checkpoints in FOLDER, resumes from the last one if there is one, and writes its summary to FOLDER/rank<r>.json.
+`main(folder, kill_at)` saves checkpoints in the folder and writes a summary to rank<r>.json.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import sys
 from pathlib import Path
 
 import torch
@@ -86,7 +83,3 @@ def main(folder: Path, kill_at: int | None = None) -> None:
     trainer, module = train(folder, *callbacks, resume=(folder / "last.ckpt").exists())
     result = summary_of(stopping, trainer, module)
     (folder / f"rank{trainer.global_rank}.json").write_text(json.dumps(result))
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), *map(int, sys.argv[2:]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import torch
@@ -67,7 +66,3 @@ def main(folder: Path) -> None:
     )
     (folder / f"rank{rank}.json").write_text(json.dumps(result))
     distributed.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), *map(int, sys.argv[2:]))

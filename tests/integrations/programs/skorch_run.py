@@ -1,14 +1,11 @@
 """A skorch training that can be killed and resumed.
 
-    skorch_run.py FOLDER [KILL_AT_EPOCH]
-
-Saves checkpoints in FOLDER and resumes from them if there are some.
+`main(folder, kill_at)` saves checkpoints in the folder.
 """
 
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import torch
@@ -66,7 +63,3 @@ def summary_of(net: NeuralNetClassifier) -> dict:
 def main(folder: Path, kill_at: int | None = None) -> None:
     """Train with checkpoints in `folder`."""
     train(folder, HeldInStopping(patience=2), *([] if kill_at is None else [KillAt(kill_at)]))
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), *map(int, sys.argv[2:]))

@@ -1,15 +1,12 @@
 """A training with Hugging Face's Trainer that can be killed, resumed and run on several ranks.
 
-    transformers_run.py FOLDER [KILL_AT_STEP]
-
-Saves checkpoints in FOLDER, resumes from the last one if there is one, and writes its summary to FOLDER/rank<r>.json.
+`main(folder, kill_at)` saves checkpoints in the folder and writes a summary to rank<r>.json.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import sys
 from pathlib import Path
 
 from mnist_mlp import kill_process, mlp, noisy_mnist, summary
@@ -89,7 +86,3 @@ def main(folder: Path, kill_at: int | None = None) -> None:
     trainer = train(folder, stopping, *kills, **options)
     result = summary_of(stopping, trainer)
     (folder / f"rank{trainer.args.process_index}.json").write_text(json.dumps(result))
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), *map(int, sys.argv[2:]))
