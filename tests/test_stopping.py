@@ -371,11 +371,6 @@ def test_a_list_of_the_first_batches_can_be_used_as_fixed_probes():
     assert value == pytest.approx(heldin.measure(model, LOSS, kept)["gradient_disparity"])
 
 
-def test_an_empty_loader_raises():
-    with pytest.raises(BatchesError, match="empty"):
-        EarlyStopping(net(), LOSS).step([])
-
-
 def test_restoring_without_kept_weights_raises():
     with pytest.raises(ArgumentError, match="keep="):
         EarlyStopping(net(), LOSS).restore()
