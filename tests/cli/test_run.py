@@ -63,7 +63,7 @@ def test_a_single_fold_can_be_run(heldin):
     assert [(spec.fold, spec.folds) for spec in specs_in()] == [(1, 3)]
 
 
-@pytest.mark.parametrize(("text", "seeds"), [("0-2", [0, 1, 2]), ("4,1", [1, 4]), ("0-1,5", [0, 1, 5]), ("3", [3])])
+@pytest.mark.parametrize(("text", "seeds"), [("0-1,5", [0, 1, 5]), ("3", [3])])
 def test_seeds_are_ranges_and_lists(heldin, text, seeds):
     heldin("run", *QUICK, "--seeds", text)
     assert sorted(spec.seed for spec in specs_in()) == seeds

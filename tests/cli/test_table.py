@@ -30,22 +30,6 @@ def test_the_comparison_equals_select(heldin, store):
     assert {"no early stopping", "2-fold, t1(2)", "2+-fold, t1(2)", "1/2 held out, t1(2)"} <= methods
 
 
-def test_signals_and_rules_are_selected(heldin, store):
-    def methods(*flags):
-        [table] = json.loads(heldin("table", "--label-noise", 0.0, "--json", *flags).out)
-        return {row["method"] for row in table["rows"]} - {
-            "no early stopping",
-            "best epoch by test loss",
-            "best epoch by test accuracy",
-        }
-
-    assert methods("--signal", "cosine") == {"cosine, t1(5)"}
-    assert methods("--signal", "cosine", "--rule", "consecutive_rises") == {"cosine, t2(5)"}
-    assert {"cosine, t1(5)", "cosine, t2(5)"} == methods("--signal", "cosine", "--rule", "all")
-    [own] = methods("--signal", "label_wave", "--rule", "own")
-    assert own.startswith("label_wave, FirstMinimum(")
-
-
 def test_csv_is_one_table_with_the_setting_in_the_first_column(heldin, store):
     rows = list(csv.DictReader(io.StringIO(heldin("table", "--format", "csv").out)))
     assert len({row["table"] for row in rows}) == 2

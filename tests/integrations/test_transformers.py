@@ -228,11 +228,6 @@ def test_a_compute_loss_func_is_refused(make_trainer):
         trainer.train()
 
 
-def test_two_losses_are_refused():
-    with pytest.raises(ArgumentError, match="Found both"):
-        HeldInStopping(loss_fn=nn.CrossEntropyLoss(), sample_losses=lambda model, batch: batch)
-
-
 def test_mixed_precision_is_measured_in_full_precision(run, make_trainer, make_mlp):
     histories = []
     for bf16 in (False, True):

@@ -42,25 +42,25 @@ def widths_of(model, kind=nn.Conv2d):
     ],
 )
 def test_the_number_of_parameters_is_that_of_the_paper(name, num_classes, expected):
-    assert num_parameters(SCALED[name](num_classes)) == expected
+    with torch.device("meta"):  # no memory, no initial weights
+        assert num_parameters(SCALED[name](num_classes)) == expected
 
 
 @pytest.mark.parametrize("name", SCALED)
-@pytest.mark.parametrize("scale", [1 / 16, 0.25])
-def test_images_become_logits(name, scale):
+def test_images_become_logits(name):
     shape = IMAGES[name.rstrip("0123456789")]
-    assert SCALED[name](7, scale=scale)(torch.randn(3, *shape)).shape == (3, 7)
+    assert SCALED[name](7, scale=1 / 16)(torch.randn(3, *shape)).shape == (3, 7)
 
 
-@pytest.mark.parametrize("name", SCALED)
-@pytest.mark.parametrize("scale", [0, -1.0, 0.001, float("inf"), float("-inf"), float("nan")])
+@pytest.mark.parametrize("name", ["alexnet", "vgg11", "resnet18"])  # one of each family
+@pytest.mark.parametrize("scale", [0, -1.0, 0.001, float("inf"), float("nan")])
 def test_a_scale_that_leaves_no_channel_is_refused(name, scale):
     with pytest.raises(ArgumentError, match=rf"Found `scale = {scale}` for a layer of (64|16)"):
         SCALED[name](scale=scale)
 
 
 @pytest.mark.parametrize("name", SCALED)
-@pytest.mark.parametrize("num_classes", [0, -3, 1.5, True])
+@pytest.mark.parametrize("num_classes", [0, 1.5])
 def test_an_impossible_number_of_classes_is_refused(name, num_classes):
     with pytest.raises(ArgumentError, match="`num_classes` should be an integer of at least 1"):
         SCALED[name](num_classes)

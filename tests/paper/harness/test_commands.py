@@ -92,17 +92,6 @@ def test_the_page_of_the_paper_shows_the_laptop_profile(command, paper):
     assert (paper.folder / "README.md").read_bytes() == page
 
 
-def test_an_interrupted_run_is_resumed(command, tmp_path):
-    assert command("run", "tiny", "--profile", "paper").code == 0
-    files = {path: path.read_bytes() for path in (tmp_path / "heldin-paper").rglob("epochs.jsonl")}
-    assert all(content.count(b"\n") == 4 for content in files.values())
-    for path in files:
-        (path.parent / "done.json").unlink()
-    assert command("run", "tiny", "--profile", "paper").code == 0
-    assert "From 2 of 2 runs of the profile paper" in command("build", "tiny", "--profile", "paper").err
-    assert {path: path.read_bytes() for path in files} == files
-
-
 def test_items_are_listed_with_their_missing_runs_and_a_legend(command):
     answer = command("list")
     assert answer.out.split()[:5] == ["item", "runs", "missing", "new", "minutes"]
