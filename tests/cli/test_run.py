@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 
 import pytest
 
@@ -157,7 +158,13 @@ def test_ctrl_c_ends_cleanly_and_prints_how_to_continue(tmp_path, jobs):
     flags = [str(part) for part in QUICK[:-2]] + ["--epochs", "100000", "--seeds", "0-2", "--jobs", str(jobs)]
     command = [sys.executable, "-m", "heldin", "run", *flags]
     running = subprocess.Popen(
-        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        command,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # a background job ignores it
     )
     try:
         deadline = time.monotonic() + 120
