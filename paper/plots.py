@@ -24,10 +24,12 @@ class SettingCurvesDisplay:
     Args:
         groups: By their titles in the legend.
         name: A metric, the label of a signal, or a derived curve.
+        title: The title of the figure.
     """
 
     groups: Mapping[str, RunGroup]
     name: str
+    title: str = ""
 
     def frame(self) -> pd.DataFrame:
         """Return one row per setting and epoch."""
@@ -43,7 +45,7 @@ class SettingCurvesDisplay:
         ax = _axes(ax)
         for title, part in self.frame().groupby("setting", sort=False):
             ax.plot(part["epoch"], part[self.name], label=str(title))
-        ax.set(xlabel="epoch", ylabel=self.name.replace("_", " "))
+        ax.set(xlabel="epoch", ylabel=self.name.replace("_", " "), title=self.title)
         low, high = ax.get_ylim()
         ax.set_ylim(low, high + 0.25 * (high - low))  # room for the legend
         ax.legend(fontsize="small", loc="upper center", ncols=3)

@@ -9,7 +9,7 @@ from hypothesis import settings
 os.environ.setdefault("KERAS_BACKEND", "torch")  # before anybody imports keras
 torch.set_num_threads(1)  # what is tested is small: threads would wait for each other, on a busy machine for long
 
-settings.register_profile("heldin", derandomize=True, deadline=None)
+settings.register_profile("heldin", derandomize=True, deadline=None, max_examples=50)
 settings.load_profile("heldin")
 
 

@@ -26,7 +26,7 @@ def assert_distances_equal(gram, matrix, rel):
             assert gram.distance(i, j) == pytest.approx(float((exact[i] - exact[j]).norm()), rel=rel, abs=0)
 
 
-@pytest.mark.parametrize("size", [1, 7, SLICE, SLICE + 1, CHUNK - 1, CHUNK, 2 * CHUNK + 3])
+@pytest.mark.parametrize("size", [1, 7, SLICE, SLICE + 1, CHUNK - 1, CHUNK + 3])
 @pytest.mark.parametrize(("dtype", "rel"), [(torch.float32, 1e-6), (torch.float64, 1e-12)], ids=["float32", "float64"])
 def test_inner_products_and_distances_are_exact_for_every_size(size, dtype, rel):
     matrix = torch.randn(4, size, dtype=dtype)

@@ -12,7 +12,6 @@ import copy
 import functools
 import random
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +19,9 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from tests.loaders import Reusing
+from tests.states import Unchanged, differences, frozen, public_attributes, state_of
+from torch import nn
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import (
     ChainDataset,
@@ -62,90 +63,22 @@ class Run:
             self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.05)
 
     def modules(self):
-        found = {f"model.{name}": module for name, module in self.model.named_modules()}
-        if isinstance(self.loss_fn, nn.Module):
-            found |= {f"loss.{name}": module for name, module in self.loss_fn.named_modules()}
-        return found
+        return [self.model, *([self.loss_fn] if isinstance(self.loss_fn, nn.Module) else [])]
 
-    def parameters(self):
-        return dict(self.model.named_parameters(remove_duplicate=False))
-
-
-def state_of(run):
-    """Everything a training run consists of, as copies."""
-    parameters = run.parameters()
-    return frozen(
-        {
-            "parameters": parameters,
-            "gradients": {name: parameter.grad for name, parameter in parameters.items()},
-            "requires_grad": {name: parameter.requires_grad for name, parameter in parameters.items()},
-            "buffers": {name: dict(module._buffers) for name, module in run.modules().items()},
-            "attributes": {name: attributes(module) for name, module in run.modules().items()},
-            "optimizer": run.optimizer.state_dict(),
-            "python": random.getstate(),
-            "numpy": np.random.get_state(),
-            "torch": torch.get_rng_state(),
-            "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],
-            "loader": attributes(run.loader) if hasattr(run.loader, "__dict__") else run.loader,
-            **{
-                name: attributes(getattr(run.loader, name))
-                for name in ("dataset", "sampler", "batch_sampler")
-                if hasattr(getattr(run.loader, name, None), "__dict__")
-            },
-            "observed": run.observed,
+    def data(self):
+        """The state of the loader and of its parts, and further objects."""
+        parts = {name: getattr(self.loader, name, None) for name in ("dataset", "sampler", "batch_sampler")}
+        return {
+            "loader": public_attributes(self.loader) if hasattr(self.loader, "__dict__") else self.loader,
+            **{name: public_attributes(part) for name, part in parts.items() if hasattr(part, "__dict__")},
+            "observed": self.observed,
         }
-    )
 
+    def state(self):
+        return state_of(*self.modules(), optimizer=self.optimizer, **self.data())
 
-def attributes(thing):
-    """The public attributes, and the iterator of a loader; private ones of modules are compared elsewhere."""
-    return {key: value for key, value in vars(thing).items() if not key.startswith("_") or key == "_iterator"}
-
-
-def identities_of(run):
-    """The objects a run consists of, which must be the same objects afterwards."""
-    found = {}
-    for name, parameter in run.parameters().items():
-        found[f"{name}.grad"] = parameter.grad
-        found[f"{name}.hooks"] = parameter._backward_hooks
-        found[f"{name}.post_hooks"] = parameter._post_accumulate_grad_hooks
-    for name, module in run.modules().items():
-        for key, value in {**vars(module), **module._parameters, **module._buffers}.items():
-            found[f"{name}.{key}"] = value
-    return {name: id(value) for name, value in found.items()}
-
-
-def frozen(thing):
-    """A copy of values that can be compared."""
-    if isinstance(thing, Tensor):
-        return thing.detach().to_dense().clone()
-    if isinstance(thing, np.ndarray):
-        return thing.copy()
-    if isinstance(thing, Mapping):
-        return {key: frozen(value) for key, value in thing.items()}
-    if isinstance(thing, (list, tuple)):
-        return [frozen(value) for value in thing]
-    if isinstance(thing, (torch.Generator, np.random.RandomState)):
-        return frozen(thing.get_state())
-    if isinstance(thing, np.random.Generator):
-        return frozen(thing.bit_generator.state)
-    if isinstance(thing, random.Random):
-        return thing.getstate()
-    return thing if isinstance(thing, (bool, int, float, str, bytes, type(None))) else type(thing).__name__
-
-
-def differences(one, other, where=""):
-    """The places in which two frozen values differ."""
-    if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
-        return [found for key in one for found in differences(one[key], other[key], f"{where}/{key}")]
-    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
-        pairs = enumerate(zip(one, other, strict=True))
-        return [found for number, pair in pairs for found in differences(*pair, f"{where}/{number}")]
-    if isinstance(one, Tensor) and isinstance(other, Tensor):
-        return [] if one.dtype == other.dtype and torch.equal(one, other) else [where]
-    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
-        return [] if np.array_equal(one, other) else [where]
-    return [] if type(one) is type(other) and one == other else [where]
+    def unchanged(self):
+        return Unchanged(*self.modules(), optimizer=self.optimizer, more=self.data)
 
 
 def seed_everything():
@@ -175,10 +108,8 @@ def train(start, measurement):
 
     def measure_here():
         if measurement is not None:
-            before, objects = state_of(run), identities_of(run)
-            measurement(run, stopper)
-            assert differences(before, state_of(run)) == []
-            assert differences(objects, identities_of(run)) == []
+            with run.unchanged():
+                measurement(run, stopper)
 
     for epoch in range(EPOCHS):
         for number, (x, y) in enumerate(run.loader):
@@ -194,7 +125,7 @@ def train(start, measurement):
             if (number + 1) % run.accumulate == 0:
                 run.optimizer.step()
         measure_here()
-    return state_of(run)
+    return run.state()
 
 
 def assert_same_training(start, measurement=step_and_measure):
@@ -700,28 +631,6 @@ class Noisy(DataLoader):
             yield [x + random.random(), y]
 
 
-class Repeating:
-    def __init__(self, sampler):
-        self.sampler = sampler
-
-    def __iter__(self):
-        while True:
-            yield from self.sampler
-
-
-class Reusing(DataLoader):
-    """One iterator over a batch sampler that never ends, as in timm and YOLO."""
-
-    def __init__(self, *arguments, **options):
-        super().__init__(*arguments, **options)
-        object.__setattr__(self, "batch_sampler", Repeating(self.batch_sampler))
-        self.iterator = super().__iter__()
-
-    def __iter__(self):
-        for _ in range(len(self.batch_sampler.sampler)):
-            yield next(self.iterator)
-
-
 def sampled(sampler, *arguments, **options):
     return shuffled(shuffle=None, sampler=sampler(*arguments, **options))
 
@@ -929,14 +838,14 @@ def test_an_interruption_anywhere_in_a_measurement_leaves_everything_as_it_was()
     step()  # later steps execute the same lines
     with InterruptAt() as counted:
         step()
-    before = state_of(run)
+    before = run.state()
     for number in range(1, counted.lines + 1, max(1, counted.lines // 70)):
         try:
             with InterruptAt(number):
                 step()
         except KeyboardInterrupt:  # a checkpoint may be saved here
-            assert differences(before, state_of(run)) == [], f"interrupted at line {number} of {counted.lines}"
-        assert differences(before, state_of(run)) == []
+            assert differences(before, run.state()) == [], f"interrupted at line {number} of {counted.lines}"
+        assert differences(before, run.state()) == []
     assert torch.is_grad_enabled()
     assert not torch.is_inference_mode_enabled()
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-import random
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -78,12 +76,6 @@ class TestMeasure:
         expected = heldin.measure(model, LOSS, data)
         for iterable in (iter(data), (batch for batch in data), tuple(data)):
             assert heldin.measure(model, LOSS, iterable) == expected
-
-    def test_measuring_on_a_loader_does_not_advance_any_random_stream(self):
-        model, data = net(), loader()
-        before = (random.getstate(), str(np.random.get_state()), torch.get_rng_state().tolist())
-        heldin.measure(model, LOSS, data)
-        assert before == (random.getstate(), str(np.random.get_state()), torch.get_rng_state().tolist())
 
     def test_slices_of_a_shuffled_loader_differ_as_training_goes_on(self):
         data, model = loader(80), net()

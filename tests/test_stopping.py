@@ -282,7 +282,7 @@ def test_non_finite_losses_raise_at_first_and_are_recorded_later():
     assert str(stopper.decision) == "stopped at epoch 2: gradient disparity was not finite 2 times in a row (nan)"
 
 
-@pytest.mark.parametrize("interrupted_after", range(9))
+@pytest.mark.parametrize("interrupted_after", [0, 1, 4, 8])
 def test_resuming_at_any_epoch_gives_the_same_decision(interrupted_after):
     straight = Training(patience=3)
     for _ in range(9):
@@ -449,11 +449,6 @@ def test_a_list_of_the_first_batches_can_be_used_as_fixed_probes():
     stopper.step(kept)
     value = stopper.history[0].values["gradient_disparity"]
     assert value == pytest.approx(heldin.measure(model, LOSS, kept)["gradient_disparity"])
-
-
-def test_an_empty_loader_raises():
-    with pytest.raises(BatchesError, match="empty"):
-        EarlyStopping(net(), LOSS).step([])
 
 
 def test_restoring_without_kept_weights_raises():

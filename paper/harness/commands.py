@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table as Grid
-from rich.text import Text
 
+from heldin.cli.options import NUM_CORES, parse_seeds
+from heldin.cli.output import note, resumable, show_rows, show_tables
+from heldin.cli.records import require_store
 from heldin.errors import ArgumentError, HeldinError, StoreError, require_choice, require_integer
-from heldin.lab.store import Store
+from heldin.lab.store import explain_os_errors
 from heldin.lab.tables import Table
 from paper.harness.items import Item, Runs, build_items, select_items
 from paper.harness.pages import README, REPORT, update_paper, write_pages
@@ -25,8 +22,11 @@ from paper.harness.running import LAPTOP, PROFILES, Paper, bundle_runs, collect_
 from paper.harness.verdicts import JudgedItem, answers, summary
 
 STORE = Path("heldin-paper")
-NUM_CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-REFUSED, INTERRUPTED = 2, 130
+REFUSED = 2
+LIST_LEGEND = (
+    "\nruns: all runs of the item. missing: not recorded yet. new: missing, and not part of an item above (items share "
+    "runs). minutes: the time of the new runs on two cores."
+)
 
 Labels = Annotated[
     list[str],
@@ -73,10 +73,12 @@ def create_app(paper: Paper) -> typer.Typer:
         """Show the items, how many of their runs are missing, and how long these take on two cores."""
         require_choice("--profile", profile, PROFILES)
         items = select_items(paper.items, labels or ["all"])
-        _print_rows(plan_rows(paper, items, profile, store or STORE, bundled=not rerun))
+        rows = plan_rows(paper, items, profile, store or STORE, bundled=not rerun)
+        show_rows(rows, rows[0])
+        note(LIST_LEGEND)
         for item in items:
             if item.missing:
-                _note(f"{item.label} cannot be run in full. Missing: {item.missing}.")
+                note(f"{item.label} cannot be run in full. Missing: {item.missing}.")
 
     @app.command("run", epilog="Example:\n\npython -m paper run fig:random --rerun --data DIR")
     def run(
@@ -112,19 +114,15 @@ def create_app(paper: Paper) -> typer.Typer:
                 )
             specs = [spec for spec in specs if only in spec.title]
         if not specs:
-            _note("Nothing to run: all runs are recorded." + ("" if rerun else " --rerun ignores the bundled records."))
+            note("Nothing to run: all runs are recorded." + ("" if rerun else " --rerun ignores the bundled records."))
             return
-        _require_writable(records)
-        try:
+        require_store(records)
+        with resumable(shlex.join(["python", "-m", "paper", *sys.argv[1:]])):
             run_specs(paper, specs, records, jobs=jobs, data_root=data, quiet=quiet)
-        except KeyboardInterrupt:
-            command = shlex.join(["python", "-m", "paper", *sys.argv[1:]])
-            _note(f"\nInterrupted. All finished epochs are recorded. To resume: {command}")
-            raise typer.Exit(INTERRUPTED) from None
         options = "" if store is None else f" --store {shlex.quote(str(store))}"
         options += "" if profile == LAPTOP else f" --profile {profile}"
         options += " --store-only" if rerun else ""
-        _note(f"{len(specs)} runs are in {records}. To compare: python -m paper build {' '.join(labels)}{options}")
+        note(f"{len(specs)} runs are in {records}. To compare: python -m paper build {' '.join(labels)}{options}")
 
     @app.command("build", epilog="Examples:\n\npython -m paper build tab:kfoldl\n\npython -m paper build all --out DIR")
     def build(
@@ -161,36 +159,25 @@ def create_app(paper: Paper) -> typer.Typer:
                 "folder with --store."
             )
         if keep:
-            with _explain_os_errors(paper.folder, "--keep"):
-                _note(f"{bundle_runs(paper, profile, records)} runs are bundled in {paper.results(profile)}.")
+            with explain_os_errors(paper.folder, "Make the folder writable, or build without --keep."):
+                note(f"{bundle_runs(paper, profile, records)} runs are bundled in {paper.results(profile)}.")
         runs = collect_runs(paper, items, profile, records, bundled=not store_only)
         judged = paper.judge(build_items(items, runs))
         update = is_all and out is None and not store_only and profile == LAPTOP
         folder = paper.folder if update else out
         if folder is not None:
-            with _explain_os_errors(folder, "--out"):
+            with explain_os_errors(folder, "Choose another place with --out."):
                 if update:
                     update_paper(paper, judged, runs)
                 else:
                     write_pages(paper, judged, runs, folder)
         _print_result(paper, items, judged, runs)
         if folder is not None:
-            _note(f"The page, the tables and the figures are in {folder}.")
+            note(f"The page, the tables and the figures are in {folder}.")
         elif is_all:
-            _note("--out DIR writes the page, the tables and the figures.")
+            note("--out DIR writes the page, the tables and the figures.")
 
     return app
-
-
-def parse_seeds(text: str) -> list[int]:
-    """Parse seeds such as 0-4, 0,1,2 or 0-2,7."""
-    found: list[int] = []
-    for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        if not (first.isdecimal() and (last.isdecimal() or not dash)) or (dash and int(last) < int(first)):
-            raise ArgumentError(f"--seeds should be of the form 0-4 or 0,1,2. Found {text!r}.")
-        found += range(int(first), int(last if dash else first) + 1)
-    return list(dict.fromkeys(found))
 
 
 def _require_own_folder(out: Path, paper: Paper) -> None:
@@ -202,80 +189,16 @@ def _require_own_folder(out: Path, paper: Paper) -> None:
         )
 
 
-def _require_writable(store: Path) -> None:
-    """Refuse a folder that cannot be written, or that a newer version of heldin wrote to."""
-    probe = store / "runs" / f".probe-{os.getpid()}"
-    with _explain_os_errors(store, "--store"):
-        probe.parent.mkdir(parents=True, exist_ok=True)
-        probe.touch()
-        probe.unlink()
-    Store(store).records(lambda spec: False, damaged=lambda error: None)  # opens every spec
-
-
-@contextmanager
-def _explain_os_errors(path: Path, option: str) -> Iterator[None]:
-    try:
-        yield
-    except HeldinError:
-        raise
-    except OSError as error:
-        raise StoreError(
-            f"{path} should be a folder that can be written. Found: {error.strerror or error}. Choose another place "
-            f"with {option}, or make room."
-        ) from error
-
-
 def _print_result(paper: Paper, items: Sequence[Item], judged: Sequence[JudgedItem], runs: Runs) -> None:
     if len(items) == len(paper.items) > 1:
         tables = [summary(judged), answers(paper.questions, judged)]
     else:
         tables = [table for each in judged for table in _tables_of(each)]
-    for table in tables:
-        if table.rows:
-            _print_table(table)
+    show_tables([table for table in tables if table.rows])
     wanted = len({spec.id for item in items for spec in item.specs(runs.profile)})
-    _note(f"From {len(runs.records)} of {wanted} runs of the profile {runs.profile}.")
+    note(f"From {len(runs.records)} of {wanted} runs of the profile {runs.profile}.")
 
 
 def _tables_of(judged: JudgedItem) -> list[Table]:
     """Return the paper's numbers next to ours, or the item's own tables if nothing is claimed."""
     return [judged.table()] if judged.claims else list(judged.result.tables.values())
-
-
-def _print_table(table: Table) -> None:
-    """Print a table: fitted to the terminal, or as markdown if the output is piped."""
-    if sys.stdout.isatty():
-        _print_grid(table.columns, table.rows, table.title)
-    else:
-        typer.echo(table.markdown() + "\n")
-
-
-def _print_rows(rows: Sequence[Mapping[str, object]]) -> None:
-    """Print rows: fitted to the terminal, or one line per row if the output is piped."""
-    if sys.stdout.isatty():
-        _print_grid(list(rows[0]), rows, "")
-        return
-    lines = [list(rows[0]), *([_cell(value) for value in row.values()] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for line in lines:
-        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
-
-
-def _print_grid(columns: Sequence[str], rows: Sequence[Mapping[str, object]], title: str) -> None:
-    grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False, title=Text(title) if title else None, title_justify="left")
-    for column in columns:
-        grid.add_column(column, overflow="fold")
-    for row in rows:
-        grid.add_row(*(Text(_cell(row.get(column)), overflow="fold") for column in columns))
-    Console().print(grid)
-
-
-def _cell(value: object) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _note(text: str) -> None:
-    """Print a message to standard error."""
-    typer.echo(text, err=True)

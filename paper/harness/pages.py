@@ -12,7 +12,7 @@ from heldin.lab.tables import Markup, Table, element, escape, join
 from paper.harness.claims import Verdict
 from paper.harness.items import Runs, run_order
 from paper.harness.running import LAPTOP, Paper
-from paper.harness.verdicts import JudgedItem, answers, statements, summary
+from paper.harness.verdicts import CLAIMED, JudgedItem, answers, statements, summary
 
 README, REPORT = "README.md", "report.html"
 TABLES, FIGURES = "tables", "figures"
@@ -26,7 +26,7 @@ SUMMARY_NOTE = (
     "statements and for printed numbers. A claim counts twice if both protocols are given. Several numbers may rest on "
     "one comparison, so the sums are not a score."
 )
-TEXT_COLUMNS = ("claim", "items", "ours", "compared with", "verdict", "notes")
+TEXT_COLUMNS = (CLAIMED, "claim", "items", "ours", "compared with", "verdict", "notes")
 
 
 def write_pages(paper: Paper, judged: Sequence[JudgedItem], runs: Runs, folder: Path) -> list[Path]:
@@ -108,7 +108,16 @@ def _introduction(paper: Paper, judged: Sequence[JudgedItem], runs: Runs) -> str
         if len(runs.records) < wanted
         else ""
     )
-    return paper.about.format(profile=runs.profile, num_runs=len(runs.records), progress=progress)
+    is_all = len(judged) == len(paper.items)
+    labels = "all" if is_all else " ".join(each.item.label for each in judged)
+    command = f"python -m paper build {labels}" + ("" if runs.profile == LAPTOP else f" --profile {runs.profile}")
+    return paper.about.format(
+        command=command,
+        shown="all items" if is_all else f"only {len(judged)} of {len(paper.items)} items",
+        profile=runs.profile,
+        num_runs=len(runs.records),
+        progress=progress,
+    )
 
 
 def _with_links(text: str, judged: Sequence[JudgedItem]) -> str:
@@ -124,7 +133,7 @@ def _section(judged: JudgedItem, profile: str) -> str:
     item, claims = judged.item, judged.claims
     where = [f"*{claims[0].where}.*"] if claims else []
     laptop = [f"**Laptop:** {item.laptop}"] if profile == LAPTOP else []
-    lines = [f"### {item.heading}", item.claim, " ".join(where + laptop)]
+    lines = [f"### {item.heading}", judged.headline, " ".join(where + laptop)]
     if item.missing:
         lines.append(f"**Missing:** {item.missing}.")
     if item.findings and profile == LAPTOP:
@@ -165,7 +174,7 @@ def report_html(paper: Paper, judged: Sequence[JudgedItem], runs: Runs, folder: 
 
 def _html_section(judged: JudgedItem, profile: str, folder: Path) -> Markup:
     item = judged.item
-    parts: list[object] = [element("h2", item.heading), element("p", item.claim, class_="conclusion")]
+    parts: list[object] = [element("h2", item.heading), element("p", judged.headline, class_="conclusion")]
     if profile == LAPTOP:
         parts.append(element("p", f"Laptop: {_without_marks(item.laptop)}", class_="soft"))
     if item.missing:

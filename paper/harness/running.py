@@ -159,7 +159,10 @@ def bundle_runs(paper: Paper, profile: str, store: Path) -> int:
 def plan_rows(
     paper: Paper, items: Sequence[Item], profile: str, store: Path, *, bundled: bool = True
 ) -> list[dict[str, object]]:
-    """Return one row per item: its runs, those missing, those no item above has, minutes. The last row is the sum."""
+    """Return one row per item, and the sum.
+
+    The columns are the runs of the item, those missing, those missing that no item above has, and their minutes.
+    """
     absent = {*missing_runs(paper, items, profile, store, bundled=bundled)}
     left, rows, total = set(absent), [], 0.0
     for item in sorted(items, key=lambda item: item.stage):
@@ -171,11 +174,10 @@ def plan_rows(
                 "item": item.label,
                 "runs": len(specs),
                 "missing": len(specs & absent),
-                "not shared with items above": len(new),
-                "minutes on two cores": round(minutes, 1) if minutes or not new else None,
+                "new": len(new),
+                "minutes": round(minutes, 1) if minutes or not new else None,
             }
         )
         left, total = left - new, total + minutes
-    counts = {"missing": len(absent), "not shared with items above": len(absent)}
-    runs = len(run_order(items, profile))
-    return [*rows, {"item": "all", "runs": runs, **counts, "minutes on two cores": round(total, 1) or None}]
+    counts = {"runs": len(run_order(items, profile)), "missing": len(absent), "new": len(absent)}
+    return [*rows, {"item": "all", **counts, "minutes": round(total, 1) or None}]

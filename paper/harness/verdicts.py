@@ -24,6 +24,7 @@ from paper.harness.items import Item, Result
 PER_RUN, MEAN_CURVE = PROTOCOLS = (Protocol.PER_RUN.value, Protocol.MEAN_CURVE.value)
 CLAIM_COLUMNS = ("claim", "paper", "ours", "n", "compared with", "verdict")
 QUESTION_COLUMNS = ("question", "paper", "per run", "mean curve", "items")
+CLAIMED = "the paper claims"
 KINDS = {"statements": True, "printed numbers": False}
 """The columns of the summary, and whether they count statements."""
 
@@ -53,6 +54,11 @@ class JudgedItem:
             for claim in self.claims
         }
 
+    @property
+    def headline(self) -> str:
+        """What the item is about, marked as the paper's claim if it is one."""
+        return f"The paper claims: {self.item.claim}" if self.claims else self.item.claim
+
     def counts(self, *, statements: bool) -> Counter[Verdict]:
         """Count the verdicts on statements or on numbers. A claim with both protocols counts twice."""
         keys = [claim.key for claim in self.claims if claim.statement is statements]
@@ -61,7 +67,7 @@ class JudgedItem:
     def table(self, *, statements: bool | None = None) -> Table:
         """Return the paper's numbers next to ours: statements, other numbers, or (None) both."""
         rows = [self._row(claim) for claim in self.claims if statements in (None, claim.statement)]
-        return Table(CLAIM_COLUMNS, tuple(rows), f"{self.item.heading}: {self.item.claim}")
+        return Table(CLAIM_COLUMNS, tuple(rows), f"{self.item.heading}. {self.headline}")
 
     def _protocols(self, claim: Claim) -> tuple[str, ...]:
         found = {*self.result.numbers.get(claim.key, {}), *self.result.remarks.get(claim.key, {})}
@@ -100,15 +106,15 @@ def summary(judged: Sequence[JudgedItem]) -> Table:
     rows = [
         {
             "item": each.item.heading,
-            "claim": each.item.claim,
+            CLAIMED: each.item.claim,
             **{name: _counts_text(each.counts(statements=kind)) for name, kind in KINDS.items()},
         }
         for each in judged
     ]
     if len(rows) > 1:
         total = {name: sum((e.counts(statements=kind) for e in judged), Counter()) for name, kind in KINDS.items()}
-        rows.append({"item": "all", "claim": "", **{name: _counts_text(counts) for name, counts in total.items()}})
-    return Table(("item", "claim", *KINDS), tuple(rows))
+        rows.append({"item": "all", CLAIMED: "", **{name: _counts_text(counts) for name, counts in total.items()}})
+    return Table(("item", CLAIMED, *KINDS), tuple(rows))
 
 
 def statements(judged: Sequence[JudgedItem]) -> Table:
@@ -125,7 +131,7 @@ def _printed(claim: Claim) -> str:
     sign = "above 0" if claim.value > 0 else "below 0"
     if claim.statement:
         return sign if abs(claim.value) == 1.0 else f"{sign} ({claim.value:g})"
-    tolerance = f" (to {claim.tolerance:g})" if claim.tolerance is not None else ""
+    tolerance = f" (tolerance {claim.tolerance:g})" if claim.tolerance is not None else ""
     return f"{claim.value:g}" + (f" ± {claim.std:g}" if claim.std is not None else "") + tolerance
 
 

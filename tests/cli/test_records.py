@@ -6,30 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.records import group_of, record_of
 
-from heldin.cli.records import finished_groups, read_records, require_store, select_methods, store_option
+from heldin.cli.records import finished_groups, require_store, select_methods, store_option
 from heldin.errors import ArgumentError, DamagedRunError, StoreError
-from heldin.lab.curves import groups
 from heldin.lab.spec import RunSpec
-from heldin.lab.store import RunRecord, Store
-
-
-@pytest.mark.parametrize(
-    ("wanted", "number"),
-    [
-        ({}, 5),
-        ({"seed": None, "augment": None}, 5),
-        ({"augment": False}, 5),
-        ({"label_noise": [0.0]}, 1),
-        ({"label_noise": [0.0, 0.5], "seed": [0]}, 4),
-    ],
-    ids=str,
-)
-def test_runs_are_selected_by_the_values_of_fields(recorded, wanted, number):
-    found = read_records(recorded.root, None, wanted)
-    assert len(found) == number
-    for name, values in wanted.items():
-        assert not values or {getattr(record.spec, name) for record in found} <= {*values}
+from heldin.lab.store import Store
 
 
 def test_a_run_is_selected_by_the_beginning_of_its_id(heldin, store):
@@ -72,9 +54,16 @@ def damage(store, name):
     return folder
 
 
-@pytest.mark.parametrize("name", DAMAGES)
+# Each verb and each damaged file once: all verbs read records by the same function.
 @pytest.mark.parametrize(
-    "verb", [["status"], ["table"], ["figure"], ["report"], ["replay", "--signal", "cosine"]], ids=str
+    ("name", "verb"),
+    [
+        ("spec.json", ["status"]),
+        ("done.json", ["table"]),
+        ("epochs.jsonl", ["figure"]),
+        ("spec.json", ["report"]),
+        ("done.json", ["replay", "--signal", "cosine"]),
+    ],
 )
 def test_a_damaged_run_is_left_out_and_named_once(heldin, store, name, verb):
     folder = damage(store, name)
@@ -133,8 +122,8 @@ BASELINES = ["best epoch by test loss", "best epoch by test accuracy", "no early
 
 def record(*, done=True, **changes):
     spec = SPEC.with_(**changes)
-    line = {"test_loss": 1.0, "test_error": 0.5, "val_loss": 1.0, "signals": dict.fromkeys(spec.signals, 0.5)}
-    return RunRecord(spec, tuple({"epoch": epoch, **line} for epoch in range(2)), done)
+    curves = {"test_loss": [1.0] * 2, "test_error": [0.5] * 2, "val_loss": [1.0] * 2}
+    return record_of(spec, done=done, **curves, **dict.fromkeys(spec.signals, [0.5] * 2))
 
 
 FOLDS = [record(fold=fold, folds=2, signals=()) for fold in (0, 1)]
@@ -142,8 +131,7 @@ FOLDS = [record(fold=fold, folds=2, signals=()) for fold in (0, 1)]
 
 @pytest.fixture
 def group():
-    (found,) = groups([record(), *FOLDS])
-    return found
+    return group_of(record(), *FOLDS)
 
 
 def test_settings_with_finished_runs_are_compared():

@@ -77,19 +77,6 @@ def test_a_metric_can_be_replayed(heldin, store):
     assert "3 more runs did not record val_loss." in answer.err
 
 
-def test_runs_are_sorted_by_setting_seed_and_fold(heldin, store):
-    specs = {record.id: record.spec for record in Store(store).records()}
-    runs = [run["run"] for run in json.loads(heldin("replay", "--signal", "test_loss", "--json").out)["runs"]]
-    assert [(specs[run].label_noise, specs[run].seed, specs[run].fold) for run in runs] == [
-        (0.0, 0, None),
-        (0.5, 0, None),
-        (0.5, 0, 0),
-        (0.5, 0, 1),
-        (0.5, 1, None),
-    ]
-    assert [line.split()[0] for line in heldin("replay", "--signal", "test_loss").out.splitlines()[1:]] == runs
-
-
 @pytest.mark.parametrize(
     ("flags", "words"),
     [

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 
 import pytest
 
@@ -34,6 +35,12 @@ def test_a_run_is_recorded_and_the_next_step_is_printed(heldin):
     assert (spec.num_samples, spec.scale, spec.epochs, spec.signals) == (40, 0.02, 2, ("cosine",))
 
 
+def test_a_network_that_hardly_learned_is_reported(heldin):
+    warning = "The network has hardly begun to learn"
+    assert warning in heldin("run", *QUICK, "--learning-rate", 1e-6).err
+    assert warning not in heldin("run", *QUICK, "--learning-rate", 0.01, "--optimizer", "adam", "--scale", 0.2).err
+
+
 def test_the_same_command_again_computes_nothing(heldin):
     heldin("run", *QUICK)
     [epochs] = list(Store("heldin-runs").root.rglob("epochs.jsonl"))
@@ -57,7 +64,7 @@ def test_a_single_fold_can_be_run(heldin):
     assert [(spec.fold, spec.folds) for spec in specs_in()] == [(1, 3)]
 
 
-@pytest.mark.parametrize(("text", "seeds"), [("0-2", [0, 1, 2]), ("4,1", [1, 4]), ("0-1,5", [0, 1, 5]), ("3", [3])])
+@pytest.mark.parametrize(("text", "seeds"), [("0-1,5", [0, 1, 5]), ("3", [3])])
 def test_seeds_are_ranges_and_lists(heldin, text, seeds):
     heldin("run", *QUICK, "--seeds", text)
     assert sorted(spec.seed for spec in specs_in()) == seeds
@@ -151,7 +158,13 @@ def test_ctrl_c_ends_cleanly_and_prints_how_to_continue(tmp_path, jobs):
     flags = [str(part) for part in QUICK[:-2]] + ["--epochs", "100000", "--seeds", "0-2", "--jobs", str(jobs)]
     command = [sys.executable, "-m", "heldin", "run", *flags]
     running = subprocess.Popen(
-        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        command,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # a background job ignores it
     )
     try:
         deadline = time.monotonic() + 120

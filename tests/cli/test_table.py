@@ -9,6 +9,7 @@ import re
 
 import pytest
 
+from heldin.cli.table import KINDS, LEGENDS
 from heldin.lab.curves import groups
 from heldin.lab.methods import Kind, StoppingMethod
 from heldin.lab.select import Protocol, select
@@ -27,22 +28,6 @@ def test_the_comparison_equals_select(heldin, store):
     assert row["seconds"] > 0.0
     methods = {row["method"] for row in tables[0]["rows"]}
     assert {"no early stopping", "2-fold, t1(2)", "2+-fold, t1(2)", "1/2 held out, t1(2)"} <= methods
-
-
-def test_signals_and_rules_are_selected(heldin, store):
-    def methods(*flags):
-        [table] = json.loads(heldin("table", "--label-noise", 0.0, "--json", *flags).out)
-        return {row["method"] for row in table["rows"]} - {
-            "no early stopping",
-            "best epoch by test loss",
-            "best epoch by test accuracy",
-        }
-
-    assert methods("--signal", "cosine") == {"cosine, t1(5)"}
-    assert methods("--signal", "cosine", "--rule", "consecutive_rises") == {"cosine, t2(5)"}
-    assert {"cosine, t1(5)", "cosine, t2(5)"} == methods("--signal", "cosine", "--rule", "all")
-    [own] = methods("--signal", "label_wave", "--rule", "own")
-    assert own.startswith("label_wave, FirstMinimum(")
 
 
 def test_csv_is_one_table_with_the_setting_in_the_first_column(heldin, store):
@@ -98,6 +83,17 @@ def test_unfinished_runs_are_left_out_and_named(heldin, store):
 )
 def test_wrong_options_raise(refused, store, flags, words):
     assert words in refused("table", *flags)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_columns_are_explained_below_the_table(heldin, store, kind):
+    answer = heldin("table", kind, "--signal", "cosine")
+    columns = [name for part in LEGENDS[kind] for name in part.split(", ")]
+    assert columns
+    for column in columns:
+        assert re.search(rf"\| {column}[^|]* \|", answer.out)
+    assert all(f"{part}: " in answer.err for part in LEGENDS[kind])
+    assert heldin("table", kind, "--signal", "cosine", "--json").err == ""
 
 
 @pytest.mark.parametrize("width", [100, 250])

@@ -16,17 +16,21 @@ from __future__ import annotations
 
 import importlib
 import json
+import multiprocessing
 import os
 import signal
-import subprocess
+import socket
 import sys
+import warnings
 from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 import torch
+from tests.states import differences, frozen
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -284,20 +288,10 @@ def values_of():
     return lambda stopping: [reading.values["gradient_disparity"] for reading in stopping.stopper.history]
 
 
-def equal_states(one: Any, other: Any) -> bool:
-    if isinstance(one, Tensor):
-        return isinstance(other, Tensor) and one.dtype == other.dtype and torch.equal(one, other)
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(equal_states(one[key], other[key]) for key in one)
-    if isinstance(one, (list, tuple)):
-        return len(one) == len(other) and all(map(equal_states, one, other))
-    return repr(one) == repr(other)
-
-
 @pytest.fixture
 def same_state():
     """A function that compares states of models, optimizers and adapters to the last bit."""
-    return equal_states
+    return lambda one, other: differences(frozen(one), frozen(other)) == []
 
 
 @pytest.fixture(autouse=True)
@@ -320,32 +314,45 @@ def padded_texts():
     return make
 
 
+def run_child(main: Callable[..., None], arguments: tuple[Any, ...], environment: dict[str, str], log: Path) -> None:
+    os.environ.update(environment)
+    warnings.resetwarnings()  # as in a program by itself: warnings are not errors
+    with log.open("w") as file, redirect_stdout(file), redirect_stderr(file):
+        main(*arguments)
+
+
 @pytest.fixture
-def run_program():
-    """Run a file of programs/ in its own process, on one or several ranks; return its output and exit code.
+def run_program(tmp_path):
+    """Run `main` of a file of programs/ in child processes, one per rank; return their exit codes and output.
 
-    A run that hangs is killed with all its ranks, and fails the test.
+    The children are forks: the framework is imported once, here. Children that hang are killed, and fail the test.
     """
+    if "fork" not in multiprocessing.get_all_start_methods():
+        pytest.skip("forks a process that has imported the framework")
 
-    def run(name: str, *arguments: object, ranks: int = 1, timeout: float = 150.0) -> tuple[str, int]:
-        launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"] if ranks > 1 else []
-        command = [sys.executable, *launcher, PROGRAMS / f"{name}.py", *arguments]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-        with subprocess.Popen(
-            list(map(str, command)),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env=environment,
-            start_new_session=True,
-        ) as process:
-            try:
-                printed, _ = process.communicate(timeout=timeout)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                printed, _ = process.communicate()
-                pytest.fail(f"{name} on {ranks} ranks hung:\n{printed[-3000:]}")
-        return printed, process.returncode
+    def run(name: str, *arguments: Any, ranks: int = 1, timeout: float = 150.0) -> tuple[list[int | None], str]:
+        main, context = load_program(name).main, multiprocessing.get_context("fork")
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = str(free.getsockname()[1])
+        logs = [tmp_path / f"log{rank}.txt" for rank in range(ranks)]
+        processes = []
+        for rank in range(ranks):
+            environment = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+            if ranks > 1:  # as torchrun sets them
+                environment |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "TORCHELASTIC_RUN_ID": "test"}
+                environment |= {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks)}
+                environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+            processes.append(context.Process(target=run_child, args=(main, arguments, environment, logs[rank])))
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
+            for process in processes:
+                process.start()
+        for process in processes:
+            process.join(timeout)
+            process.kill()
+            process.join()
+        return [process.exitcode for process in processes], "".join(log.read_text()[-3000:] for log in logs)
 
     return run
 
@@ -355,8 +362,9 @@ def kill_program(run_program):
     """Run a file of programs/ that kills itself at the given epoch or step."""
 
     def run(name: str, folder: Path, kill_at: int) -> None:
-        printed, code = run_program(name, folder, kill_at)
-        assert code == -signal.SIGKILL, printed
+        codes, printed = run_program(name, folder, kill_at, timeout=60.0)
+        assert codes == [-signal.SIGKILL], printed
+        assert any(folder.iterdir())
 
     return run
 
@@ -366,8 +374,8 @@ def run_ranks(run_program, tmp_path):
     """Run a file of programs/ on 2 ranks (gloo); return what they wrote to `<first argument>/rank<r>.json`."""
 
     def run(name: str) -> list[dict[str, Any]]:
-        printed, code = run_program(name, tmp_path, ranks=2)
-        assert code == 0, printed[-3000:]
+        codes, printed = run_program(name, tmp_path, ranks=2)
+        assert codes == [0, 0], printed
         return [json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in range(2)]
 
     return run

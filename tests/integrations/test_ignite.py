@@ -93,7 +93,6 @@ def test_training_ends_with_the_kept_weights(check_kept_weights):
     check_kept_weights(HeldInStopping(keep="before_rise", patience=2, loss_fn=LOSS))
 
 
-@pytest.mark.slow
 def test_two_ranks_agree(check_ranks_agree):
     result = check_ranks_agree("ignite_run")
     assert result["logged"] == result["values"][-1]

@@ -189,11 +189,6 @@ class Probabilities(nn.Sequential):
         return torch.softmax(super().forward(x) * scale, dim=1)
 
 
-class Penalised(NeuralNetClassifier):
-    def get_loss(self, y_pred, y_true, **kwargs):
-        return super().get_loss(y_pred, y_true, **kwargs) + 0.01 * self.module_[0].weight.square().sum()
-
-
 @pytest.fixture
 def values_of(values_of):
     return lambda net: values_of(net.heldin_)
@@ -209,18 +204,6 @@ def test_the_nets_own_loss_gives_the_same_values_as_a_given_loss(mnist, make_mlp
         net = fit(make_net(module, HeldInStopping(**arguments), criterion=nn.NLLLoss, max_epochs=2), mnist, scale=2.0)
         values.append(values_of(net))
     assert values[0] == pytest.approx(values[1], rel=1e-5)
-
-
-def test_a_penalty_is_part_of_the_loss(mnist, make_mlp, values_of):
-    def penalised(module, batch):
-        losses = cross_entropy(module(batch[0]), batch[1], reduction="none")
-        return losses + 0.01 * module[0].weight.square().sum()
-
-    values = []
-    for arguments in ({}, {"sample_losses": penalised}, {"loss_fn": nn.CrossEntropyLoss()}):
-        net = make_net(make_mlp(), HeldInStopping(**arguments), kind=Penalised, max_epochs=2)
-        values.append(values_of(fit(net, mnist)))
-    assert values[0] == values[1] != values[2]
 
 
 def test_a_criterion_that_only_averages_is_refused_unless_a_loss_is_given(mlp, mnist, values_of):

@@ -382,11 +382,6 @@ def test_a_loss_of_flattened_tokens_is_folded(make_trainer, padded_texts, values
     assert values[0] == pytest.approx(values[1], rel=1e-3)
 
 
-def test_two_losses_are_refused():
-    with pytest.raises(ArgumentError, match="Found loss_fn and sample_losses"):
-        HeldInStopping(loss_fn=nn.CrossEntropyLoss(), sample_losses=lambda model, batch: batch)
-
-
 def test_mixed_precision_is_measured_in_full_precision(run, make_trainer, make_mlp):
     histories = []
     for bf16 in (False, True):

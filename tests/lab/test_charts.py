@@ -6,12 +6,11 @@ import json
 import math
 
 import pytest
+from tests.records import group_of, record_of
 
 from heldin.lab.charts import MAX_POINTS, chart_of
-from heldin.lab.curves import groups
 from heldin.lab.select import compare
 from heldin.lab.spec import RunSpec
-from heldin.lab.store import RunRecord
 
 SPEC = RunSpec(dataset="digits", num_samples=200, epochs=4000, signals=())
 RISING = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]
@@ -19,23 +18,12 @@ RISING = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]
 
 def run(loss, *, val=None, signals=None, auc=None, error=None, **changes):
     signals = signals or {}
-    lines = [
-        {
-            "epoch": epoch,
-            "train_loss": value / 2,
-            "test_loss": value,
-            "test_error": (error or [0.5] * len(loss))[epoch],
-            **({"val_loss": val[epoch]} if val else {}),
-            **({"test_auc": auc[epoch]} if auc else {}),
-            "signals": {label: curve[epoch] for label, curve in signals.items()},
-        }
-        for epoch, value in enumerate(loss)
-    ]
-    return RunRecord(SPEC.with_(signals=tuple(signals), **changes), tuple(lines), True)
+    curves = {"train_loss": [value / 2 for value in loss], "test_loss": loss, "test_error": error or [0.5] * len(loss)}
+    return record_of(SPEC.with_(signals=tuple(signals), **changes), val_loss=val, test_auc=auc, **curves, **signals)
 
 
 def chart(*records, signal=None):
-    (group,) = groups(records)
+    group = group_of(*records)
     drawn = chart_of(group, compare(group), signal)
     json.dumps(drawn, allow_nan=False)
     return drawn
@@ -120,6 +108,4 @@ def test_numbers_are_rounded_and_long_curves_thinned():
 
 
 def test_without_finished_runs_there_is_no_chart():
-    record = run([1.0])
-    (group,) = groups([RunRecord(record.spec, record.epochs, False)])
-    assert chart_of(group, [], None) is None
+    assert chart_of(group_of(record_of(SPEC, done=False, test_loss=[1.0])), [], None) is None

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from tests.records import group_of, record_of
 
 from heldin.errors import ArgumentError
 from heldin.lab.compare import (
@@ -24,10 +25,8 @@ from heldin.lab.compare import (
     thresholds_table,
 )
 from heldin.lab.costs import UnitSeconds
-from heldin.lab.curves import groups
 from heldin.lab.methods import Kind, StoppingMethod
 from heldin.lab.spec import RunSpec
-from heldin.lab.store import RunRecord
 from heldin.rules import ConsecutiveRises, NthRise
 
 GD = StoppingMethod(Kind.SIGNAL, "gradient_disparity", NthRise(1))
@@ -36,29 +35,23 @@ METHODS = [StoppingMethod(Kind.ORACLE_LOSS), StoppingMethod(Kind.NEVER), GD, KFO
 
 
 def record(loss, disparity, **changes):
-    signals = {} if "fold" in changes else {"gradient_disparity": 0.0}
-    lines = []
-    for epoch, (value, watched) in enumerate(zip(loss, disparity, strict=True)):
-        line = {"epoch": epoch, "test_loss": value, "test_error": value / 8.0, "test_auc": 1.0 - value / 8.0}
-        line["val_loss"] = watched
-        lines.append({**line, "signals": dict.fromkeys(signals, watched)})
-    spec = RunSpec(**{"dataset": "digits", "num_samples": 1280, "signals": tuple(signals), **changes})
-    return RunRecord(spec, tuple(lines), True)
+    signals = () if "fold" in changes else ("gradient_disparity",)
+    spec = RunSpec(**{"dataset": "digits", "num_samples": 1280, "signals": signals, **changes})
+    errors = [value / 8.0 for value in loss]
+    metrics = {"test_loss": loss, "test_error": errors, "test_auc": [1.0 - error for error in errors]}
+    return record_of(spec, **metrics, val_loss=disparity, **dict.fromkeys(signals, disparity))
 
 
-def group_of(**changes):
-    (group,) = groups(
-        [
-            record([4.0, 2.0, 3.0, 5.0], [3.0, 2.0, 4.0, 1.0], **changes),
-            record([4.0, 1.0, 2.0, 4.0], [3.0, 4.0, 5.0, 1.0], seed=1, **changes),
-            *(record([4.0, 3.5, 4.0, 5.0], [2.0, 3.0, 1.0, 1.0], fold=i, folds=2, **changes) for i in (0, 1)),
-        ]
+def two_seeds_and_folds(**changes):
+    return group_of(
+        record([4.0, 2.0, 3.0, 5.0], [3.0, 2.0, 4.0, 1.0], **changes),
+        record([4.0, 1.0, 2.0, 4.0], [3.0, 4.0, 5.0, 1.0], seed=1, **changes),
+        *(record([4.0, 3.5, 4.0, 5.0], [2.0, 3.0, 1.0, 1.0], fold=i, folds=2, **changes) for i in (0, 1)),
     )
-    return group
 
 
 def test_the_comparison_has_a_row_for_each_method_and_protocol():
-    table = comparison(group_of(), METHODS, units=UnitSeconds(2.0, 0.5, 0.25, 1.0))
+    table = comparison(two_seeds_and_folds(), METHODS, units=UnitSeconds(2.0, 0.5, 0.25, 1.0))
     frame = table.frame().set_index(["method", "protocol"])
     assert len(frame) == 8
     disparity = frame.loc[("gradient_disparity, t1(1)", "per_run")]  # epochs 2 and 1
@@ -75,14 +68,14 @@ def test_the_comparison_has_a_row_for_each_method_and_protocol():
 
 
 def test_the_best_realizable_value_is_bold():
-    table = comparison(group_of(), METHODS)
+    table = comparison(two_seeds_and_folds(), METHODS)
     bold = {(table.rows[row]["method"], column) for row, column in table.bold}
     assert bold == {("gradient_disparity, t1(1)", name) for name in ("test loss", "test error", "test AUC")}
     assert "**2.0 ± 1.4**" in table.markdown()
 
 
 def test_there_are_no_costs_if_the_size_of_the_data_is_unknown():
-    group = group_of(num_samples=None)
+    group = two_seeds_and_folds(num_samples=None)
     assert "batch gradients" not in comparison(group, METHODS).columns
     known = comparison(group, METHODS, num_samples=1280)
     assert "batch gradients" in known.columns
@@ -91,20 +84,20 @@ def test_there_are_no_costs_if_the_size_of_the_data_is_unknown():
 
 def test_a_rule_that_never_fires_has_a_note():
     method = StoppingMethod(Kind.SIGNAL, "gradient_disparity", NthRise(9))
-    table = comparison(group_of(), [method])
+    table = comparison(two_seeds_and_folds(), [method])
     assert table.rows[0]["fired"] == "0/2"
     assert "a: t1(9) never fired, so the last epoch is used" in table.markdown()
 
 
 def test_all_methods_are_in_all_formats():
-    table = comparison(group_of())
+    table = comparison(two_seeds_and_folds())
     assert table.markdown().count("gradient_disparity, t1(5)") == 2
     assert r"gradient\_disparity, t2(5)" in table.latex()
     assert len(table.csv().splitlines()) == 1 + len(table.rows)
 
 
 def test_threshold_tables_end_with_best_mean_and_std():
-    frame = thresholds_table(group_of(), GD, patiences=(1, 2)).frame().set_index("threshold")
+    frame = thresholds_table(two_seeds_and_folds(), GD, patiences=(1, 2)).frame().set_index("threshold")
     assert list(frame.index) == ["t1(1)", "t1(2)", "t2(1)", "t2(2)", "best", "mean", "std"]
     assert frame["test loss"].tolist() == pytest.approx([2.5, 4.5, 2.5, 4.5, 2.5, 3.5, 1.0])
     assert frame["epoch"].iloc[0] == 2.0
@@ -113,7 +106,7 @@ def test_threshold_tables_end_with_best_mean_and_std():
 
 
 def test_sensitivities_are_summed_over_settings():
-    one, other = group_of(), group_of(label_noise=0.5)
+    one, other = two_seeds_and_folds(), two_seeds_and_folds(label_noise=0.5)
     table = sensitivity_table([one, other], [GD, KFOLD], patiences=(1, 2))
     frame = table.frame().set_index(["method", "protocol"])
     assert len(frame) == 4
@@ -125,11 +118,11 @@ def test_sensitivities_are_summed_over_settings():
 
 
 def test_correlation_table():
-    frame = correlation_table([group_of()], ["gradient_disparity"], "test_accuracy").frame()
+    frame = correlation_table([two_seeds_and_folds()], ["gradient_disparity"], "test_accuracy").frame()
     assert frame["metric"].tolist() == ["test accuracy"]
     assert frame["runs"].tolist() == [2]
     assert -1.0 <= frame["all points"][0] <= 1.0
-    opposite = correlation_table([group_of()], ["gradient_disparity"]).frame()
+    opposite = correlation_table([two_seeds_and_folds()], ["gradient_disparity"]).frame()
     assert opposite["all points"][0] == pytest.approx(-frame["all points"][0])
 
 
@@ -149,11 +142,9 @@ CV_TABLE = [(4.64, 3.70), (31.05, 8.80), (62.63, 13.46), (1.60, 0.14), (10.19, 1
 
 
 def disparity_record(curve, loss):
-    lines = tuple(
-        {"epoch": e, "test_loss": y, "test_error": y / 10.0, "signals": {"gradient_disparity": x}}
-        for e, (x, y) in enumerate(zip(curve, loss, strict=True))
-    )
-    return RunRecord(RunSpec(signals=("gradient_disparity",)), lines, True)
+    errors = [value / 10.0 for value in loss]
+    spec = RunSpec(signals=("gradient_disparity",))
+    return record_of(spec, test_loss=loss, test_error=errors, gradient_disparity=curve)
 
 
 def two_values(mean, std):
@@ -169,7 +160,7 @@ def test_the_papers_spread_of_gradient_disparity():
     rises = {17, 19, *range(22, 32)}
     steps = [1.0 if epoch in rises else -1.0 for epoch in range(1, 40)]
     curve = [sum(steps[:count], 0.0) for count in range(40)]
-    (group,) = groups([disparity_record(curve, [GD_LOSS.get(epoch, 9.0) for epoch in range(40)])])
+    group = group_of(disparity_record(curve, [GD_LOSS.get(epoch, 9.0) for epoch in range(40)]))
     outcomes = over_thresholds(group, FIFTH_RISE)
     assert tuple(outcome.choices[0].stopped for outcome in outcomes) == GD_EPOCHS
     found = spread(outcomes, "test_loss")
@@ -184,7 +175,7 @@ def test_the_papers_spread_of_cross_validation_is_over_the_first_six_patiences()
 
 
 def test_thresholds_that_never_fire_use_the_last_epoch_or_are_left_out():
-    (group,) = groups([disparity_record([1.0, 2.0, 1.0, 2.0], [4.0, 3.0, 2.0, 1.0])])
+    group = group_of(disparity_record([1.0, 2.0, 1.0, 2.0], [4.0, 3.0, 2.0, 1.0]))
     outcomes = over_thresholds(group, FIFTH_RISE, patiences=(1, 2))  # t1 at 1 and 3, t2(1) at 1, t2(2) never
     assert spread(outcomes).values == (3.0, 1.0, 3.0, 1.0)
     fired = spread(outcomes, only_fired=True)
@@ -206,7 +197,7 @@ def test_relative_spread(values, expected):
 
 
 def test_methods_without_a_rule_and_unknown_metrics_raise():
-    (group,) = groups([disparity_record([1.0, 2.0], [1.0, 1.0])])
+    group = group_of(disparity_record([1.0, 2.0], [1.0, 1.0]))
     with pytest.raises(ArgumentError, match="has no threshold"):
         over_thresholds(group, StoppingMethod(Kind.NEVER))
     outcomes = over_thresholds(group, FIFTH_RISE, patiences=(1,))
@@ -220,11 +211,8 @@ nan, inf = math.nan, math.inf
 
 
 def cosine_record(signal, loss, seed=0):
-    lines = tuple(
-        {"epoch": e, "train_loss": 0.0, "test_loss": y, "signals": {"cosine": x}}
-        for e, (x, y) in enumerate(zip(signal, loss, strict=True))
-    )
-    return RunRecord(RunSpec(signals=("cosine",), seed=seed), lines, True)
+    spec = RunSpec(signals=("cosine",), seed=seed)
+    return record_of(spec, train_loss=[0.0] * len(loss), test_loss=loss, cosine=signal)
 
 
 @pytest.mark.parametrize(
@@ -264,9 +252,8 @@ def test_correlation_per_run_of_mean_curves_and_of_all_points():
 
 
 def test_derived_metrics_can_be_correlated():
-    assert correlate([cosine_record([1.0, 2.0], [3.0, 5.0])], "cosine", "generalization_loss").pooled == pytest.approx(
-        1.0
-    )
+    found = correlate([cosine_record([1.0, 2.0], [3.0, 5.0])], "cosine", "generalization_loss")
+    assert found.pooled == pytest.approx(1.0)
 
 
 def test_runs_with_a_constant_curve_are_left_out_of_the_mean_correlation():

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 import pytest
+from tests.records import group_of, record_of
 
 from heldin.errors import ArgumentError
 from heldin.lab.conclusion import best_epochs, conclude, error_gap, find_outcome, hardly_learned, main_signal
-from heldin.lab.curves import groups
 from heldin.lab.methods import Kind, StoppingMethod, measured_signals
 from heldin.lab.select import Protocol, compare
 from heldin.lab.spec import RunSpec
@@ -24,17 +24,8 @@ LEARNS = [0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1]
 
 def run(error, *, val=None, done=True, signals=None, **changes):
     signals = signals or {}
-    lines = [
-        {
-            "epoch": epoch,
-            "test_loss": 2 * value,
-            "test_error": value,
-            **({"val_loss": val[epoch]} if val else {}),
-            "signals": {label: curve[epoch] for label, curve in signals.items()},
-        }
-        for epoch, value in enumerate(error)
-    ]
-    return RunRecord(SPEC.with_(signals=tuple(signals), **changes), tuple(lines), done)
+    spec = SPEC.with_(signals=tuple(signals), **changes)
+    return record_of(spec, done=done, test_loss=[2 * e for e in error], test_error=error, val_loss=val, **signals)
 
 
 def disparity(error, curve=RISING, **changes):
@@ -43,11 +34,6 @@ def disparity(error, curve=RISING, **changes):
 
 def folds(error, val=RISING, **changes):
     return [run(error, val=val, fold=fold, folds=2, **changes) for fold in (0, 1)]
-
-
-def group_of(*records):
-    (group,) = groups(records)
-    return group
 
 
 @pytest.mark.parametrize(

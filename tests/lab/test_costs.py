@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.records import group_of, record_of
 
 from heldin.errors import ArgumentError
 from heldin.lab.costs import (
@@ -17,11 +18,9 @@ from heldin.lab.costs import (
     total_cost,
     unit_seconds,
 )
-from heldin.lab.curves import groups
 from heldin.lab.methods import Kind, StoppingMethod
 from heldin.lab.select import Protocol, select
 from heldin.lab.spec import RunSpec
-from heldin.lab.store import RunRecord
 from heldin.rules import NthRise
 
 T = UnitSeconds(2.0, 0.5, 0.25, 1.0)
@@ -30,11 +29,9 @@ GD = StoppingMethod(Kind.SIGNAL, "gradient_disparity", NthRise(1))
 
 def record(curve, **changes):
     signals = () if "fold" in changes else ("gradient_disparity",)
-    lines = tuple(
-        {"epoch": e, "test_loss": 1.0, "test_error": 0.5, "val_loss": v, "signals": dict.fromkeys(signals, v)}
-        for e, v in enumerate(curve)
-    )
-    return RunRecord(RunSpec(num_samples=1280, signals=signals, **changes), lines, True)
+    spec = RunSpec(num_samples=1280, signals=signals, **changes)
+    metrics = {"test_loss": [1.0] * len(curve), "test_error": [0.5] * len(curve), "val_loss": curve}
+    return record_of(spec, **metrics, **dict.fromkeys(signals, curve))
 
 
 @given(st.integers(1, 500), st.integers(2, 20), st.integers(2, 9))
@@ -58,7 +55,7 @@ def test_the_papers_approximations():
 def test_a_method_costs_its_training_up_to_the_stop(protocol):
     full = [record([3.0, 2.0, 3.0, 4.0], seed=seed) for seed in (0, 1)]
     folds = [record([3.0, 4.0, 5.0, 6.0], seed=seed, fold=i, folds=2) for i in (0, 1) for seed in (0, 1)]
-    (group,) = groups([*full, *folds])
+    group = group_of(*full, *folds)
 
     def spent(method):
         return total_cost(select(group, method, protocol), group.setting)

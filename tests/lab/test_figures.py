@@ -6,6 +6,7 @@ import math
 
 import matplotlib
 import pytest
+from tests.records import group_of, record_of
 
 from heldin.errors import ArgumentError
 from heldin.lab.curves import groups
@@ -13,7 +14,6 @@ from heldin.lab.figures import ComparisonDisplay, CurvesDisplay, ScatterDisplay
 from heldin.lab.methods import Kind, StoppingMethod
 from heldin.lab.select import compare
 from heldin.lab.spec import RunSpec
-from heldin.lab.store import RunRecord
 from heldin.rules import NthRise
 
 matplotlib.use("Agg")
@@ -27,18 +27,15 @@ def close_figures():
 
 
 def record(loss, curve, signal="gradient_disparity", **changes):
-    lines = tuple(
-        {"epoch": e, "test_loss": y, "test_error": y / 8.0, "val_loss": y, "signals": {signal: x}}
-        for e, (y, x) in enumerate(zip(loss, curve, strict=True))
-    )
-    return RunRecord(RunSpec(**{"signals": (signal,), **changes}), lines, True)
+    spec = RunSpec(**{"signals": (signal,), **changes})
+    return record_of(spec, test_loss=loss, test_error=[y / 8.0 for y in loss], val_loss=loss, **{signal: curve})
 
 
 RUNS = [
     record([4.0, 2.0, 3.0, 4.0, 5.0], [2.0, 3.0, 2.0, 3.0, 4.0]),
     record([4.0, 4.0, 5.0], [2.0, 3.0, 2.0], seed=1),
 ]
-(GROUP,) = groups(RUNS)
+GROUP = group_of(*RUNS)
 
 
 def bars(ax):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from tests.records import group_of, record_of
 
 from heldin.errors import ArgumentError
-from heldin.lab.curves import groups
 from heldin.lab.methods import Kind, StoppingMethod, has_best_epoch, methods_for, rule_name
 from heldin.lab.spec import RunSpec
-from heldin.lab.store import RunRecord
 from heldin.rules import (
     ConsecutiveRises,
     FirstMinimum,
@@ -21,8 +20,9 @@ from heldin.rules import (
 
 
 def record(signals=("gradient_disparity", "gwa", "evidence_based"), **changes):
-    spec = RunSpec(epochs=1, signals=signals, **changes)
-    return RunRecord(spec, ({"epoch": 0, "test_loss": 1.0, "signals": dict.fromkeys(signals, 1.0)},), True)
+    return record_of(
+        RunSpec(epochs=1, signals=signals, **changes), test_loss=[1.0], **{name: [1.0] for name in signals}
+    )
 
 
 @pytest.mark.parametrize(
@@ -72,8 +72,7 @@ def test_impossible_methods_raise(arguments, message):
 
 
 def test_every_signal_has_the_papers_rules_and_that_of_its_authors():
-    (group,) = groups([record()])
-    assert [method.name for method in methods_for(group)] == [
+    assert [method.name for method in methods_for(group_of(record()))] == [
         "best epoch by test loss",
         "best epoch by test accuracy",
         "no early stopping",
@@ -105,8 +104,7 @@ def test_every_signal_has_the_papers_rules_and_that_of_its_authors():
     ],
 )
 def test_folds_give_the_methods_that_they_support(records, kinds):
-    (group,) = groups(records)
-    assert {method.kind for method in methods_for(group)} == kinds
+    assert {method.kind for method in methods_for(group_of(*records))} == kinds
 
 
 def test_rules_with_a_best_epoch():

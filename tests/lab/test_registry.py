@@ -46,7 +46,7 @@ def test_scale_multiplies_the_width():
         ("vgg13", (1, 28, 28), r"samples of shape \(3, 32, 32\). Found shape \(1, 28, 28\). Choose another dataset"),
         ("mrnet", (3, 32, 32), r"samples of shape \(slices, 3, h, w\). Found shape \(3, 32, 32\)"),
         ("alexnet", (30,), r"Found shape \(30,\)"),
-        ("resnet81", (3, 32, 32), "Did you mean 'resnet18'"),
+        ("resnet43", (3, 32, 32), "Did you mean 'resnet34'"),
         ("not_installed:build", (4,), "package.module:function.*No module named 'not_installed'"),
         ("math:build", (4,), "package.module:function.*no attribute 'build'"),
     ],

@@ -25,7 +25,7 @@ SPEC = RunSpec(
     label_noise=0.3,
     scale=0.04,
     batch_size=32,
-    epochs=6,
+    epochs=4,
     optimizer="adam",
     learning_rate=0.01,
 )
@@ -56,7 +56,7 @@ def whole(tmp_path_factory):
 def test_every_epoch_is_recorded_with_every_signal(whole):
     record = whole.record(SPEC)
     assert record.done
-    assert [line["epoch"] for line in record.epochs] == list(range(6))
+    assert [line["epoch"] for line in record.epochs] == list(range(4))
     assert record.names == list(SPEC.signals)
     for line in record.epochs:
         assert {"train_loss", "train_error", "test_loss", "test_error", "test_top5", "parameter_norm"} <= line.keys()
@@ -87,7 +87,7 @@ def test_the_global_random_streams_are_restored(tmp_path):
     assert random.getstate() == before[1]
 
 
-@pytest.mark.parametrize("last", range(5))
+@pytest.mark.parametrize("last", range(3))
 def test_a_run_interrupted_after_any_epoch_continues_to_the_same_records(whole, tmp_path, last):
     store = Store(tmp_path)
     with pytest.raises(KeyboardInterrupt):
@@ -95,11 +95,11 @@ def test_a_run_interrupted_after_any_epoch_continues_to_the_same_records(whole, 
     assert not store.record(SPEC).done
     lines = []
     run(SPEC, store, on_epoch=lines.append)
-    assert [line["epoch"] for line in lines] == list(range(last + 1, 6))
+    assert [line["epoch"] for line in lines] == list(range(last + 1, 4))
     assert epochs_of(store, SPEC) == epochs_of(whole, SPEC)
 
 
-KILLED = SPEC.with_(signals=("gradient_disparity", "cosine@fixed", "label_wave"), epochs=12)
+KILLED = SPEC.with_(signals=("gradient_disparity", "cosine@fixed", "label_wave"), epochs=6, num_samples=100)
 
 
 def _child(root):
@@ -143,11 +143,11 @@ def _start(context, root):
 def test_what_a_crash_left_incomplete_is_computed_again(whole, tmp_path, half):
     store = Store(tmp_path)
     with pytest.raises(KeyboardInterrupt):
-        run(SPEC, store, on_epoch=interrupt_after(3))
+        run(SPEC, store, on_epoch=interrupt_after(1))
     folder = store.folder(SPEC).path
     if half in ("line", "both"):
         with (folder / "epochs.jsonl").open("a") as file:
-            file.write('{"epoch":4,"train_lo')
+            file.write('{"epoch":2,"train_lo')
     if half in ("checkpoint", "both"):
         (folder / "checkpoint.pt").write_bytes((folder / "checkpoint.pt").read_bytes()[:100])
     run(SPEC, store)
@@ -311,17 +311,6 @@ def test_folds_share_subset_and_noise_and_leave_each_sample_out_once(arrays):
 def test_another_seed_gives_another_subset(arrays):
     one, other = (prepare(small_spec(num_samples=30, seed=seed), arrays) for seed in (0, 1))
     assert not torch.equal(one.x_train, other.x_train)
-
-
-@pytest.mark.parametrize("changes", [{"num_samples": 101}, {"batch_size": 101}, {"fold": 0, "folds": 101}], ids=str)
-def test_more_samples_than_available_are_refused(arrays, changes):
-    with pytest.raises(ArgumentError, match="at most"):
-        prepare(small_spec(**changes), arrays)
-
-
-def test_augmentation_needs_images(arrays):
-    with pytest.raises(ArgumentError, match=r"needs images \(c, h, w\). Found samples of shape \(1,\) in mnist5k"):
-        prepare(small_spec(augment=True), arrays)
 
 
 def test_the_fingerprint_changes_with_the_data(arrays):

@@ -7,13 +7,13 @@ import math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.records import group_of, record_of
 
 from heldin.errors import ArgumentError
 from heldin.lab.curves import groups
 from heldin.lab.methods import Kind, StoppingMethod
 from heldin.lab.select import DecisionGroup, Protocol, compare, decision_groups, merge_seeds, select
 from heldin.lab.spec import RunSpec
-from heldin.lab.store import RunRecord
 from heldin.rules import ConsecutiveRises, FirstMinimum, NthRise, Patience
 
 SPEC = RunSpec(dataset="digits", num_samples=200, epochs=400, signals=("gradient_disparity",))
@@ -23,13 +23,8 @@ nan, inf = math.nan, math.inf
 def record(loss, *, error=None, signals=None, val=None, **changes):
     """A run with these curves; the signals are those of the spec."""
     signals = signals or {}
-    lines = []
-    for epoch, value in enumerate(loss):
-        line = {"epoch": epoch, "test_loss": value, "test_error": (error or loss)[epoch]}
-        if val is not None:
-            line["val_loss"] = val[epoch]
-        lines.append({**line, "signals": {name: curve[epoch] for name, curve in signals.items()}})
-    return RunRecord(SPEC.with_(signals=tuple(signals), **changes), tuple(lines), True)
+    spec = SPEC.with_(signals=tuple(signals), **changes)
+    return record_of(spec, test_loss=loss, test_error=error or loss, val_loss=val, **signals)
 
 
 def disparity(curve, loss=None, **changes):
@@ -53,14 +48,11 @@ FOLD0, FOLD1 = (1.0, 0.8, 0.9, 1.0), (1.2, 1.0, 0.8, 1.1)
 def two_folds():
     """The worked example: two folds, and a run on all the data."""
     full = record([2.0, 1.0, 1.5, 1.75], error=[0.5, 0.5, 0.25, 0.375], signals={"gradient_disparity": [1, 2, 3, 4]})
-    (group,) = groups(
-        [
-            full,
-            record([3.0, 2.0, 1.0, 4.0], val=FOLD0, fold=0, folds=2),
-            record([5.0, 3.0, 4.0, 2.0], val=FOLD1, fold=1, folds=2),
-        ]
+    return group_of(
+        full,
+        record([3.0, 2.0, 1.0, 4.0], val=FOLD0, fold=0, folds=2),
+        record([5.0, 3.0, 4.0, 2.0], val=FOLD1, fold=1, folds=2),
     )
-    return group
 
 
 GD = {17, 19, *range(22, 32)}
@@ -72,14 +64,14 @@ CV_T1, CV_T2 = [1, 2, 3, 12, 14, 17, 18, 21, 22, 24], [1, 2, 3, 45, 46, 314, Non
 @pytest.mark.parametrize("protocol", Protocol)
 @pytest.mark.parametrize(("rises", "t1", "t2"), [(GD, GD_T1, GD_T2), (CV, CV_T1, CV_T2)], ids=["GD", "CV"])
 def test_the_papers_stopping_epochs(rises, t1, t2, protocol):
-    (group,) = groups([disparity(rising_at(rises, 400))])
+    group = group_of(disparity(rising_at(rises, 400)))
     for rule, expected in ((NthRise, t1), (ConsecutiveRises, t2)):
         found = [select(group, by(rule(patience)), protocol).choices[0].stopped for patience in range(1, 11)]
         assert found == expected
 
 
 def test_a_rule_that_never_fires_uses_the_last_epoch_and_has_a_note():
-    (group,) = groups([disparity([3.0, 2.0, 1.0], [1.0, 0.5, 0.75])])
+    group = group_of(disparity([3.0, 2.0, 1.0], [1.0, 0.5, 0.75]))
     outcome = select(group, by(NthRise(1)))
     assert outcome.choices[0].stopped is None
     assert (outcome.epoch.mean, outcome.num_fired) == (2.0, 0)
@@ -91,7 +83,7 @@ def test_a_rule_that_never_fires_uses_the_last_epoch_and_has_a_note():
 def test_per_run_chooses_by_seed_and_mean_curve_for_all_seeds():
     early = disparity([1.0, 4.0, 3.0, 2.0], [4.0, 2.0, 3.0, 8.0])
     late = disparity([9.0, 5.0, 4.0, 6.0], [8.0, 6.0, 3.0, 4.0], seed=1)
-    (group,) = groups([early, late])
+    group = group_of(early, late)
     each = select(group, by(NthRise(1)), "per_run")
     assert [choice.stopped for choice in each.choices] == [1, 3]
     assert (each.epoch.mean, each.metrics["test_loss"].mean) == (2.0, 3.0)
@@ -106,18 +98,18 @@ def test_per_run_chooses_by_seed_and_mean_curve_for_all_seeds():
 
 
 def test_falling_signals_stop_on_falls():
-    (group,) = groups([record([1.0] * 4, signals={"cosine": [0.1, 0.2, 0.3, 0.25]})])
+    group = group_of(record([1.0] * 4, signals={"cosine": [0.1, 0.2, 0.3, 0.25]}))
     assert select(group, by(NthRise(1), "cosine")).choices[0].stopped == 3
 
 
 def test_epochs_without_a_value_are_counted():
-    (group,) = groups([record([1.0] * 5, signals={"label_wave": [None, 3.0, 1.0, 2.0, 2.0]})])
+    group = group_of(record([1.0] * 5, signals={"label_wave": [None, 3.0, 1.0, 2.0, 2.0]}))
     assert select(group, by(NthRise(1), "label_wave")).choices[0].stopped == 3
 
 
 def test_roll_back_evaluates_the_best_epoch():
     curve = [None, 3.0, 1.0, 1.0, 3.0, 3.0]  # Label Wave's worked example: halts at 5, returns epoch 3
-    (group,) = groups([record([6.0, 5.0, 4.0, 3.0, 2.0, 1.0], signals={"label_wave": curve})])
+    group = group_of(record([6.0, 5.0, 4.0, 3.0, 2.0, 1.0], signals={"label_wave": curve}))
     rule = FirstMinimum(window=2, patience=2)
     kept = select(group, StoppingMethod(Kind.SIGNAL, "label_wave", rule, roll_back=True)).choices[0]
     assert (kept.stopped, kept.epoch, kept.metrics["test_loss"], kept.trained) == (5, 3, 3.0, 6)
@@ -171,7 +163,7 @@ def test_baselines(two_folds, protocol):
 
 def test_k_plus_fold_uses_the_seeds_with_both_kinds_of_runs():
     folds = [record([1.0, 2.0], val=[1.0, 2.0], fold=i, folds=2, seed=s) for i in (0, 1) for s in (0, 1)]
-    (group,) = groups([*folds, record([3.0, 4.0], seed=1), record([5.0, 6.0], seed=2)])
+    group = group_of(*folds, record([3.0, 4.0], seed=1), record([5.0, 6.0], seed=2))
     outcome = select(group, StoppingMethod(Kind.KPLUS, rule=NthRise(1), folds=2), "mean_curve")
     assert outcome.seeds == (1,)
     assert outcome.metrics["test_loss"].mean == 4.0
@@ -190,7 +182,7 @@ def test_the_spread_is_over_seeds_under_both_protocols():
 def test_runs_of_different_length():
     short = disparity([3.0, 2.0], [2.0, 1.0])
     long = disparity([5.0, 4.0, 5.0, 6.0], [4.0, 3.0, 5.0, 7.0], seed=1)
-    (group,) = groups([short, long])
+    group = group_of(short, long)
     outcome = select(group, by(NthRise(1)), "mean_curve")  # mean curve 4, 3, 5, 6
     assert outcome.choices[0].stopped == 2
     assert outcome.choices[0].by_seed["test_loss"] == {0: 1.0, 1: 5.0}
@@ -204,26 +196,21 @@ def test_runs_of_different_length():
 
 
 def test_losses_that_are_not_finite():
-    (group,) = groups([disparity([1.0, 2.0, 3.0], [1.0, nan, inf])])
+    group = group_of(disparity([1.0, 2.0, 3.0], [1.0, nan, inf]))
     assert select(group, StoppingMethod(Kind.ORACLE_LOSS)).epoch.mean == 0.0
     assert select(group, StoppingMethod(Kind.NEVER)).regret["test_loss"].mean == inf
     assert math.isnan(select(group, by(NthRise(1))).regret["test_loss"].mean)
-    (lost,) = groups([disparity([1.0, 2.0], [nan, nan])])
+    lost = group_of(*[disparity([1.0, 2.0], [nan, nan])])
     oracle = select(lost, StoppingMethod(Kind.ORACLE_LOSS))
     assert (oracle.epoch.mean, oracle.num_fired) == (1.0, 0)
     assert math.isnan(oracle.regret["test_loss"].mean)
 
 
 def test_top5_and_auc_are_evaluated_if_recorded():
-    line = {"epoch": 0, "test_loss": 1.0, "test_error": 0.5, "test_top5": 0.25, "test_auc": 0.75, "signals": {}}
-    (group,) = groups([RunRecord(SPEC.with_(signals=()), (line,), True)])
-    metrics = select(group, StoppingMethod(Kind.NEVER)).metrics
-    assert {name: value.mean for name, value in metrics.items()} == {
-        "test_loss": 1.0,
-        "test_error": 0.5,
-        "test_top5": 0.25,
-        "test_auc": 0.75,
-    }
+    expected = {"test_loss": 1.0, "test_error": 0.5, "test_top5": 0.25, "test_auc": 0.75}
+    record = record_of(SPEC.with_(signals=()), **{name: [value] for name, value in expected.items()})
+    metrics = select(group_of(record), StoppingMethod(Kind.NEVER)).metrics
+    assert {name: value.mean for name, value in metrics.items()} == expected
 
 
 def test_both_protocols_are_reported(two_folds):
@@ -248,11 +235,11 @@ def some_groups(draw):
             val = None if fold is None else curves[3]
             signals = {"gradient_disparity": curves[2], "gwa": curves[3]}
             records.append(record(curves[0], error=curves[1], signals=signals, val=val, seed=seed, **folds))
-    return groups(records)[0]
+    return group_of(*records)
 
 
+@settings(max_examples=15)
 @given(some_groups())
-@settings(max_examples=40)
 def test_regret_is_never_negative_and_the_oracle_never_worse(group):
     for outcome in compare(group):
         for name, kind in (("test_loss", Kind.ORACLE_LOSS), ("test_error", Kind.ORACLE_ERROR)):
@@ -262,10 +249,10 @@ def test_regret_is_never_negative_and_the_oracle_never_worse(group):
                 assert outcome.metrics[name].mean >= oracle * (1 - 1e-12)
 
 
+@settings(max_examples=15)
 @given(some_groups())
-@settings(max_examples=40)
 def test_with_one_seed_the_two_protocols_agree(group):
-    (alone,) = groups([r for r in (*group.full, *group.folded) if r.spec.seed == 0])
+    alone = group_of(*[r for r in (*group.full, *group.folded) if r.spec.seed == 0])
     outcomes = compare(alone)
     for each, together in zip(outcomes[::2], outcomes[1::2], strict=True):
         assert each.method == together.method
@@ -273,8 +260,8 @@ def test_with_one_seed_the_two_protocols_agree(group):
         assert {n: v.mean for n, v in each.metrics.items()} == {n: v.mean for n, v in together.metrics.items()}
 
 
+@settings(max_examples=15)
 @given(some_groups(), st.integers(1, 4))
-@settings(max_examples=40)
 def test_consecutive_rises_never_stop_before_the_nth_rise(group, patience):
     for protocol in Protocol:
         first = select(group, by(NthRise(patience)), protocol)
@@ -284,19 +271,18 @@ def test_consecutive_rises_never_stop_before_the_nth_rise(group, patience):
 
 
 def test_without_roll_back_the_stop_is_evaluated():
-    (group,) = groups([disparity([3.0, 1.0, 2.0, 2.0])])
+    group = group_of(disparity([3.0, 1.0, 2.0, 2.0]))
     assert select(group, by(Patience(2))).choices[0].epoch == 3
-    assert (
-        select(group, StoppingMethod(Kind.SIGNAL, "gradient_disparity", Patience(2), roll_back=True)).choices[0].epoch
-        == 1
-    )
+    rolled_back = StoppingMethod(Kind.SIGNAL, "gradient_disparity", Patience(2), roll_back=True)
+    assert select(group, rolled_back).choices[0].epoch == 1
 
 
 def plain(*, done=True, **changes):
     """A run of two epochs with constant curves."""
     spec = SPEC.with_(**{"epochs": 2, "signals": ("cosine",), **changes})
-    line = {"test_loss": 1.0, "test_error": 0.5, "signals": dict.fromkeys(spec.signals, 0.5)}
-    return RunRecord(spec, tuple({"epoch": epoch, **line} for epoch in range(2)), done)
+    return record_of(
+        spec, done=done, test_loss=[1.0] * 2, test_error=[0.5] * 2, **dict.fromkeys(spec.signals, [0.5] * 2)
+    )
 
 
 FULL = [plain(seed=seed) for seed in (0, 1)]
@@ -306,8 +292,7 @@ ALONE = plain(seed=2, fold=0, folds=2, signals=())  # its other fold was never r
 
 @pytest.fixture
 def group():
-    (found,) = groups([*FULL, *FOLDS.values(), ALONE])
-    return found
+    return group_of(*FULL, *FOLDS.values(), ALONE)
 
 
 @pytest.mark.parametrize(
@@ -333,14 +318,14 @@ def test_decision_groups_of_folds(group, kind, expected):
 
 
 def test_k_plus_fold_leaves_out_seeds_without_a_run_on_all_the_data():
-    (group,) = groups([FULL[1], *FOLDS.values()])
+    group = group_of(FULL[1], *FOLDS.values())
     assert [
         each.evaluated for each in decision_groups(group, StoppingMethod(Kind.KPLUS, rule=NthRise(1), folds=2))
     ] == [(FULL[1],)]
 
 
 def test_seeds_without_the_signal_are_left_out():
-    (group,) = groups([FULL[0], plain(seed=1, signals=())])
+    group = group_of(FULL[0], plain(seed=1, signals=()))
     assert decision_groups(group, StoppingMethod(Kind.SIGNAL, "cosine", NthRise(1))) == [
         DecisionGroup((FULL[0],), (FULL[0],))
     ]
@@ -366,6 +351,6 @@ def test_missing_runs_raise_with_the_runs_that_exist(group):
     with pytest.raises(ArgumentError, match="'5-fold, t1.1.' should have finished runs of 'digits fully") as raised:
         decision_groups(group, StoppingMethod(Kind.KFOLD, rule=NthRise(1), folds=5))
     assert "Found 2 runs on all the data and 2 seeds with all 2 folds; 0 runs are not" in str(raised.value)
-    (begun,) = groups([plain(seed=seed, done=False) for seed in (0, 1)])
+    begun = group_of(*[plain(seed=seed, done=False) for seed in (0, 1)])
     with pytest.raises(ArgumentError, match="and no folds; 2 runs are not finished. Run the missing ones first."):
         decision_groups(begun, StoppingMethod(Kind.NEVER))

@@ -2,7 +2,6 @@
 
 import json
 import math
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -123,23 +122,6 @@ def test_a_run_that_is_done_has_no_checkpoint(folder):
     assert folder.checkpoint() is None
 
 
-def _try_to_lock(root, answers):
-    try:
-        with Store(root).folder(SPEC).locked():
-            answers.put("acquired")
-    except RunLockedError as error:
-        answers.put(str(error))
-
-
-def test_two_processes_never_work_on_the_same_run(tmp_path, folder):
-    context = multiprocessing.get_context("spawn")
-    answers = context.Queue()
-    process = context.Process(target=_try_to_lock, args=(tmp_path, answers))
-    process.start()
-    assert f"Run {SPEC.id} is being worked on by another process" in answers.get(timeout=60)
-    process.join()
-
-
 HOLDER = """
 import sys, time
 from heldin.lab.spec import RunSpec
@@ -152,11 +134,12 @@ with Store(sys.argv[1]).folder(RunSpec(dataset="digits", epochs=3)).locked():
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="sends a signal")
-def test_a_killed_process_releases_its_lock(tmp_path):
+def test_two_processes_never_work_on_the_same_run_and_a_killed_one_releases_its_lock(tmp_path):
     holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     try:
         assert holder.stdout.readline() == "locked\n"
-        with pytest.raises(RunLockedError), Store(tmp_path).folder(SPEC).locked():
+        message = f"Run {SPEC.id} is being worked on by another process"
+        with pytest.raises(RunLockedError, match=message), Store(tmp_path).folder(SPEC).locked():
             pass
     finally:
         os.kill(holder.pid, signal.SIGKILL)
@@ -172,24 +155,14 @@ def test_a_lock_can_be_taken_again_after_an_error(tmp_path):
         pass
 
 
-def test_the_lab_does_not_import_modules_that_windows_lacks():
-    missing = ["fcntl", "grp", "pwd", "resource", "termios"]
-    script = f"import sys; sys.modules.update(dict.fromkeys({missing})); import heldin.lab.engine"
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
-
-
 def test_a_store_of_a_newer_version_is_refused(tmp_path, folder):
     path = folder.path / "spec.json"
     path.write_text(path.read_text().replace('"version": 1', '"version": 2'))
-    for read in (Store(tmp_path).records, lambda: Store(tmp_path).record(SPEC), folder.begin):
+    store = Store(tmp_path)
+    reads = store.records, lambda: store.records(damaged=print), lambda: store.record(SPEC), folder.begin
+    for read in reads:
         with pytest.raises(StoreError, match="newer heldin"):
             read()
-
-
-def test_a_spec_that_cannot_be_read_is_refused(tmp_path, folder):
-    (folder.path / "spec.json").write_text("{")
-    with pytest.raises(StoreError, match="Move its folder away"):
-        Store(tmp_path).records()
 
 
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
@@ -246,13 +219,6 @@ def test_a_damaged_run_is_an_error_or_left_out_and_reported(tmp_path, folder, na
     assert [record.spec for record in Store(tmp_path).records(damaged=reported.append)] == [other.spec]
     assert len(reported) == 1
     assert str(folder.path) in str(reported[0])
-
-
-def test_a_newer_store_is_not_reported_as_damage(tmp_path, folder):
-    path = folder.path / "spec.json"
-    path.write_text(path.read_text().replace('"version": 1', '"version": 2'))
-    with pytest.raises(StoreError, match="newer heldin"):
-        Store(tmp_path).records(damaged=lambda error: None)
 
 
 @pytest.mark.parametrize("content", ["new\n", lambda file: file.write_bytes(b"new\n")], ids=["text", "function"])

@@ -4,6 +4,7 @@ import math
 import random
 
 import pytest
+from tests.records import record_of
 
 from heldin.lab.costs import UnitSeconds
 from heldin.lab.store import RunRecord
@@ -55,12 +56,7 @@ def make_record():
 
     def make_record(spec, **curves):
         num = max(map(len, curves.values()))
-        known = {"train_loss": [1.0] * num, "test_loss": [1.0] * num, "test_error": [0.5] * num} | curves
-        epochs = []
-        for epoch in range(num):
-            line = {name: values[epoch] for name, values in known.items()}
-            signals = {name: line.pop(name) for name in spec.signals if name in line}
-            epochs.append({"epoch": epoch, **line, "signals": signals})
-        return RunRecord(spec, tuple(epochs), True)
+        known = {"train_loss": [1.0] * num, "test_loss": [1.0] * num, "test_error": [0.5] * num}
+        return record_of(spec, **known | curves)
 
     return make_record

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.loaders import Reusing
 from torch import Tensor, nn
 from torch.utils.data import (
     BatchSampler,
@@ -558,33 +559,6 @@ def test_the_copy_of_a_loader_over_a_stream_has_a_copy_of_the_stream():
     loader = DataLoader(stream, batch_size=4)
     assert indices(copy_loader(loader, None)) == WHOLE
     assert (stream.passes, loader.dataset) == (0, stream)
-
-
-class Repeating:
-    """A batch sampler that never ends."""
-
-    def __init__(self, sampler):
-        self.sampler = sampler
-
-    def __iter__(self):
-        while True:
-            yield from self.sampler
-
-
-class Reusing(DataLoader):
-    """One iterator for the whole training, as in timm and YOLO."""
-
-    def __init__(self, *arguments, **options):
-        super().__init__(*arguments, **options)
-        object.__setattr__(self, "batch_sampler", Repeating(self.batch_sampler))
-        self.iterator = super().__iter__()
-
-    def __len__(self):
-        return len(self.batch_sampler.sampler)
-
-    def __iter__(self):
-        for _ in range(len(self)):
-            yield next(self.iterator)
 
 
 def test_a_loader_that_keeps_one_iterator_loses_no_batch():

@@ -217,9 +217,11 @@ def test_a_generator_of_batches_is_closed_before_the_streams_are_restored():
     assert torch.equal(found, by_hand(model, [loader.dataset[:6]]))
 
 
-def test_the_cache_holds_the_latest_output_of_each_sample():
-    cache = OutputCache()
-    cache.update([0, 2], torch.tensor([[1.0], [3.0]], requires_grad=True))
+def test_the_cache_holds_a_copy_of_the_latest_output_of_each_sample():
+    cache, given = OutputCache(), torch.tensor([[1.0], [3.0]])
+    assert (cache.outputs, cache.updated) == (None, False)
+    cache.update([0, 2], given.requires_grad_())
+    given.detach().zero_()
     cache.update(torch.tensor([2, 1]), torch.tensor([[5.0], [2.0]], dtype=torch.float64))
     assert cache.updated
     assert cache.outputs.tolist() == [[1.0], [2.0], [5.0]]

@@ -55,10 +55,11 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("rescale", RESCALINGS)
 @pytest.mark.parametrize("name", MODELS)
-def test_rows_are_the_gradients_of_plain_backward_passes(name, rescale, dtype):
+def test_rows_are_the_gradients_of_plain_backward_passes(name, rescale):
+    single = ([*MODELS].index(name) + [*RESCALINGS].index(rescale)) % 2  # precisions alternate in both directions
+    dtype = torch.float32 if single else torch.float64
     model, batches = MODELS[name]().to(dtype), make_batches(dtype=dtype)
     if name == "sparse embedding":
         batches = [(torch.randint(7, (6, 2)), y) for _, y in batches]

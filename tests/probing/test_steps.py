@@ -7,6 +7,7 @@ import random
 
 import pytest
 import torch
+from tests.states import Unchanged
 from torch import nn
 from torch.nn import functional as F
 from torch.optim import lr_scheduler
@@ -202,54 +203,13 @@ def bn_in_eval(module):
         module.eval()
 
 
-def state_of(model, optimizer=None, **more):
-    """Copies of everything that a step could change, and the objects it could replace."""
-    params = dict(model.named_parameters(remove_duplicate=False))
-    values = {
-        "state": copy.deepcopy(model.state_dict()),
-        "grads": {name: None if p.grad is None else p.grad.clone() for name, p in params.items()},
-        "flags": [(module.training, len(module._forward_hooks)) for module in model.modules()],
-        "requires_grad": [p.requires_grad for p in params.values()],
-        "optimizer": copy.deepcopy(optimizer.state_dict()),
-        "optimizer's attributes": sorted(vars(optimizer)),
-        "torch": torch.get_rng_state(),
-        "python": random.getstate(),
-        **copy.deepcopy(more),
-    }
-    identities = [id(p) for p in params.values()] + [id(p.grad) for p in params.values()]
-    identities += [id(p) for group in optimizer.param_groups for p in group["params"]]
-    identities += [id(value) for state in optimizer.state.values() for value in state.values()]
-    identities += [id(buffer) for buffer in model.buffers()] + [id(value) for value in vars(model).values()]
-    return values, identities
-
-
-def assert_same(before, after):
-    assert after[1] == before[1]
-    assert differences(before[0], after[0]) == []
-
-
-def differences(one, other, where=""):
-    if isinstance(one, dict):
-        found = [] if list(one) == list(other) else [where]
-        return found + [d for key in one if key in other for d in differences(one[key], other[key], f"{where}/{key}")]
-    if isinstance(one, (list, tuple)):
-        found = [] if len(one) == len(other) else [where]
-        return found + [
-            d for i, (a, b) in enumerate(zip(one, other, strict=False)) for d in differences(a, b, f"{where}/{i}")
-        ]
-    if isinstance(one, torch.Tensor):
-        return [] if torch.equal(one.to_dense(), other.to_dense()) else [where]
-    return [] if type(one) is type(other) and one == other else [where]
-
-
 @pytest.mark.parametrize(("create", "build"), MODELS.values(), ids=MODELS)
 def test_models_of_all_kinds_step_as_in_training_and_are_not_changed(create, build):
     model, data = create(), batches()
     optimizer = build(model.parameters())
     train(model, optimizer, batches(2))
-    before = state_of(model, optimizer)
-    found = stepped_outputs(Probe(model, nn.CrossEntropyLoss()), data, optimizer, seed=SEED)
-    assert_same(before, state_of(model, optimizer))
+    with Unchanged(model, optimizer=optimizer):
+        found = stepped_outputs(Probe(model, nn.CrossEntropyLoss()), data, optimizer, seed=SEED)
     torch.testing.assert_close(found, by_hand(model, build, optimizer, data), rtol=1e-10, atol=1e-12)
 
 
@@ -303,9 +263,8 @@ def test_other_batches_are_passed_through_sample_losses():
     model, data = sensitive(), batches()
     optimizer = torch.optim.Adam(model.parameters())
     others = [{"x": x, "y": y} for x, y in data]
-    before = state_of(model, optimizer)
-    found = stepped_outputs(Probe(model, None, sample_losses=dict_losses), others, optimizer, num_inputs=8)
-    assert_same(before, state_of(model, optimizer))
+    with Unchanged(model, optimizer=optimizer):
+        found = stepped_outputs(Probe(model, None, sample_losses=dict_losses), others, optimizer, num_inputs=8)
     assert torch.equal(found, stepped_outputs(Probe(model, nn.CrossEntropyLoss()), data, optimizer, num_inputs=8))
 
 
@@ -336,13 +295,12 @@ def test_schedulers_and_hooks_of_the_optimizer_are_not_called(name):
         model[0].weight.register_post_accumulate_grad_hook(count),
     ]
     try:
-        before = state_of(model, optimizer, scheduler=scheduler.state_dict(), called=optimizer._opt_called)
         step = optimizer.step
-        found = stepped_outputs(Probe(model, nn.CrossEntropyLoss()), data, optimizer, seed=SEED)
-        losses = random_label_step(Probe(model, nn.CrossEntropyLoss()), data, optimizer)
-        after = state_of(model, optimizer, scheduler=scheduler.state_dict(), called=optimizer._opt_called)
+        schedule = lambda: {"scheduler": scheduler.state_dict(), "called": optimizer._opt_called}  # noqa: E731
+        with Unchanged(model, optimizer=optimizer, more=schedule):
+            found = stepped_outputs(Probe(model, nn.CrossEntropyLoss()), data, optimizer, seed=SEED)
+            losses = random_label_step(Probe(model, nn.CrossEntropyLoss()), data, optimizer)
         assert count.calls == 0
-        assert_same(before, after)
         assert optimizer.step is step
         train(model, optimizer, data[:1])
         assert count.calls == 6  # they all still work
@@ -368,12 +326,9 @@ def test_a_failure_changes_nothing(error, at):
             raise error("failed")
         return losses
 
-    before = state_of(model, optimizer)
-    with pytest.raises(error, match="failed"):
+    with Unchanged(model, optimizer=optimizer), pytest.raises(error, match="failed"):
         stepped_outputs(Probe(model, None, sample_losses=failing), data, optimizer)
     assert next(calls) == at + 1
-    assert_same(before, state_of(model, optimizer))
-    assert model[0]._forward_hooks == {}
 
 
 class Breaking(torch.optim.SGD):
@@ -385,13 +340,11 @@ class Breaking(torch.optim.SGD):
 def test_an_optimizer_that_fails_changes_nothing():
     model, data = sensitive(), batches()
     optimizer, count = Breaking(model.parameters(), lr=0.1), Counter()
-    before = state_of(model, optimizer)
     handle = register_optimizer_step_pre_hook(count)
     try:
-        with pytest.raises(ZeroDivisionError):
+        with Unchanged(model, optimizer=optimizer), pytest.raises(ZeroDivisionError):
             stepped_outputs(Probe(model, nn.CrossEntropyLoss()), data, optimizer)
         assert count.calls == 0
-        assert_same(before, state_of(model, optimizer))
         torch.optim.SGD(model.parameters(), lr=0.1).step()
         assert count.calls == 1
     finally:
@@ -420,9 +373,8 @@ def test_all_attributes_of_an_optimizer_are_copied():
     optimizer = Wrapper(model.parameters())
     lr_scheduler.StepLR(optimizer, 1)
     optimizer.register_step_pre_hook(lambda *arguments: calls.append(1))
-    before = state_of(model, optimizer)
-    found = stepped_outputs(Probe(model, nn.CrossEntropyLoss()), data, optimizer, seed=SEED)
-    assert_same(before, state_of(model, optimizer))
+    with Unchanged(model, optimizer=optimizer):
+        found = stepped_outputs(Probe(model, nn.CrossEntropyLoss()), data, optimizer, seed=SEED)
     assert calls == []
     torch.testing.assert_close(found, by_hand(model, Wrapper, optimizer, data), rtol=1e-10, atol=1e-12)
 
@@ -587,7 +539,6 @@ def test_a_random_label_step_changes_nothing():
     optimizer = torch.optim.AdamW(model.parameters())
     train(model, optimizer, data)
     targets = data[0][1].clone()
-    before = state_of(model, optimizer)
-    random_label_step(Probe(model, nn.CrossEntropyLoss()), data, optimizer)
-    assert_same(before, state_of(model, optimizer))
+    with Unchanged(model, optimizer=optimizer):
+        random_label_step(Probe(model, nn.CrossEntropyLoss()), data, optimizer)
     assert torch.equal(data[0][1], targets)

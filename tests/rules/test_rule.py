@@ -52,7 +52,7 @@ VALUES = st.lists(st.one_of(NUMBERS, NUMBERS, st.sampled_from([nan, inf, -inf]))
 
 every_rule = pytest.mark.parametrize("rule", [pytest.param(rule, id=name) for name, (rule, _) in RULES.items()])
 every_limit = pytest.mark.parametrize(("rule", "limit"), [pytest.param(*row, id=name) for name, row in RULES.items()])
-few_examples = settings(max_examples=30)
+few_examples = settings(max_examples=15)
 
 
 def steps(rule, values, state=None):
@@ -231,7 +231,7 @@ def test_a_finite_value_resets_the_count_of_non_finite_values(rule, limit):
     ("rule", "limit"), [pytest.param(*row, id=name) for name, row in RULES.items() if name not in COMBINED]
 )
 @given(values=VALUES)
-@settings(max_examples=100)
+@settings(max_examples=30)
 def test_not_finite_is_the_reason_only_after_that_many_in_a_row(rule, limit, values):
     decision = replay(rule, values)
     if decision.reason is StopReason.NOT_FINITE:

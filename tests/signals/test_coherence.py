@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from heldin import Coherence, Diversity
@@ -29,6 +29,7 @@ def test_worked_examples(moments_of, batches, coherence, diversity):
     assert Diversity().read(moments) == pytest.approx(diversity, nan_ok=True)
 
 
+@settings(max_examples=25)
 @given(st.lists(st.lists(st.floats(-1e3, 1e3, width=32), min_size=3, max_size=3), min_size=2, max_size=6))
 def test_equals_the_reference_on_any_gradients(moments_of, rows):
     G = torch.tensor(rows, dtype=torch.float64)

@@ -1,14 +1,12 @@
 """The contract of all signals: a new signal is tested as soon as it is registered."""
 
-import copy
 import itertools
 import math
-import random
-from pathlib import Path
+from contextlib import nullcontext
 
-import numpy as np
 import pytest
 import torch
+from tests.states import Unchanged
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
@@ -18,7 +16,6 @@ from heldin import EarlyStopping
 from heldin.signals import REGISTRY, StatefulSignal, from_label
 from heldin.signals.signal import Family
 
-ROOT = Path(heldin.__file__).parents[2]
 EVERY = pytest.mark.parametrize("name", sorted(REGISTRY))
 
 pytestmark = pytest.mark.filterwarnings("ignore::heldin.errors.HeldinWarning")
@@ -54,43 +51,13 @@ def measured(name, model, data, optimizer, *, loss_fn=None, memory=None, seed=0)
     )[name]
 
 
-def state_of(model, optimizer):
-    state = {
-        "weights": model.state_dict(),
-        "gradients": [parameter.grad for parameter in model.parameters()],
-        "versions": [parameter._version for parameter in model.parameters()],
-        "optimizer": optimizer.state_dict(),
-        "modes": [module.training for module in model.modules()],
-        "hooks": [len(module._forward_hooks) + len(module._forward_pre_hooks) for module in model.modules()],
-        "streams": (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state()),
-    }
-    return copy.deepcopy(state)
-
-
-def assert_same(one, other):
-    assert type(one) is type(other)
-    if isinstance(one, torch.Tensor):
-        assert torch.equal(one, other)
-    elif isinstance(one, dict):
-        assert one.keys() == other.keys()
-        for key in one:
-            assert_same(one[key], other[key])
-    elif isinstance(one, (list, tuple)):
-        assert len(one) == len(other)
-        for pair in zip(one, other, strict=True):
-            assert_same(*pair)
-    else:
-        assert one == other
-
-
 @EVERY
 def test_measuring_changes_nothing(name):
     model = network()
     optimizer = trained(model)
     data = batches()
-    before = state_of(model, optimizer)
-    measured(name, model, data, optimizer)
-    assert_same(before, state_of(model, optimizer))
+    with Unchanged(model, optimizer=optimizer):
+        measured(name, model, data, optimizer)
 
 
 @EVERY
@@ -105,14 +72,10 @@ def test_a_measurement_that_is_interrupted_changes_nothing(name):
             raise KeyboardInterrupt
         return F.cross_entropy(output, target, reduction="none")
 
-    before = state_of(model, optimizer)
-    try:
+    without_loss = name in {"gwa", "label_wave", "prediction_variance"}
+    expected = nullcontext() if without_loss else pytest.raises(KeyboardInterrupt)
+    with Unchanged(model, optimizer=optimizer), expected:
         measured(name, model, data, optimizer, loss_fn=loss_fn)
-    except KeyboardInterrupt:
-        pass
-    else:
-        assert name in {"gwa", "label_wave", "prediction_variance"}  # computed without the loss
-    assert_same(before, state_of(model, optimizer))
 
 
 @EVERY

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
@@ -110,12 +111,16 @@ def classification_batches(dtype, num=5, size=12):
     ]
 
 
+def pairs_of_all_axes():
+    """Every rescaling at every scale. Models and precisions alternate: each occurs with every rescaling and scale."""
+    rescalings, scales = ("std", "std_detached", "minmax", "none", "grad_std", "pooled_std"), (1e-10, 1.0, 1e4, 1e10)
+    for (i, rescale), (j, scale) in itertools.product(enumerate(rescalings), enumerate(scales)):
+        yield rescale, scale, (mlp, convolution)[(i + j) % 2], (torch.float32, torch.float64)[(i + j // 2) % 2]
+
+
 @pytest.mark.filterwarnings("ignore:Lazy modules")
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("build", [mlp, convolution])
-@pytest.mark.parametrize("rescale", ["std", "std_detached", "minmax", "none", "grad_std", "pooled_std"])
-@pytest.mark.parametrize("scale", [1e-10, 1e-3, 1.0, 1e4, 1e10])
-def test_measured_value_equals_the_reference(dtype, build, rescale, scale):
+@pytest.mark.parametrize(("rescale", "scale", "build", "dtype"), [*pairs_of_all_axes()])
+def test_measured_value_equals_the_reference(rescale, scale, build, dtype):
     model, batches = build(dtype), classification_batches(dtype)
 
     def loss(output, target):
@@ -139,6 +144,11 @@ def test_train_val_disparity_equals_the_reference(rescale):
     train_rows, val_rows = (reference.batch_gradients(model, loss, part, rescale) for part in (train, val))
     assert found["train_val_disparity"] == pytest.approx(reference.train_val_disparity(train_rows, val_rows), rel=1e-10)
     assert found["gradient_disparity"] == pytest.approx(reference.gradient_disparity(train_rows), rel=1e-10)
+
+
+def test_worked_example_of_the_disparity_between_two_sets():
+    rows = torch.tensor([(0.0, 0.0), (3.0, 4.0), (0.0, 4.0)])
+    assert reference.train_val_disparity(rows[:2], rows[2:]) == 3.5
 
 
 def test_batches_of_one_sample_pool_their_losses():

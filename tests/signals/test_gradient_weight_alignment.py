@@ -5,13 +5,10 @@ import warnings
 
 import pytest
 import torch
-from torch import nn
 
 from heldin import GradientWeightAlignment
 from heldin.errors import ArgumentError, HeldinWarning
 from heldin.needs import HeadAlignments
-from heldin.probing import Probe
-from heldin.probing.head import head_alignments
 from heldin.signals import reference
 
 NOT_DIVIDED = "GWA is the mean alignment, not divided: the "
@@ -21,14 +18,6 @@ def test_worked_example():
     gamma = torch.tensor([0.0, 0.0, 0.0, 0.0, 1.0])
     assert GradientWeightAlignment().read(gamma) == pytest.approx(0.137931, abs=1e-6)
     assert GradientWeightAlignment(beta=0.0).read(gamma) == pytest.approx(0.2 / 0.25, abs=1e-12)
-
-
-def test_worked_example_of_a_linear_head():
-    model = nn.Linear(2, 2, bias=False).double()
-    nn.init.eye_(model.weight)
-    z = torch.tensor([[2.0, 0.0], [1.0, 1.0], [1.0, -1.0]], dtype=torch.float64)
-    gamma = head_alignments(Probe(model, nn.CrossEntropyLoss()), [(z, torch.tensor([0, 0, 1]))])
-    assert gamma.tolist() == pytest.approx([0.5, 0.0, -0.707107], abs=1e-6)
 
 
 @pytest.mark.parametrize("scale", [1e-200, 1e-8, 1.0])

@@ -5,7 +5,7 @@ from statistics import fmean
 
 import pytest
 import torch
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
@@ -97,6 +97,7 @@ def test_bias_correction_of_three_samples_raises(moments_of):
         EvidenceBased(bias_correct=True).read(moments_of(TRIANGLE))
 
 
+@settings(max_examples=25)
 @given(ROWS)
 def test_evidence_equals_the_reference_on_any_gradients(moments_of, rows):
     G = torch.tensor(rows, dtype=torch.float64)
@@ -105,6 +106,7 @@ def test_evidence_equals_the_reference_on_any_gradients(moments_of, rows):
     assert EvidenceBased().read(moments_of(rows)) == pytest.approx(reference.evidence_based(G), rel=1e-6, abs=1e-9)
 
 
+@settings(max_examples=25)
 @given(ROWS, st.integers(-30, 30))
 def test_evidence_is_one_minus_gsnr_times_n_minus_one_at_every_scale(moments_of, rows, exponent):
     moments = moments_of(rows)

@@ -1,1 +1,1 @@
-"""The command `heldin`: one file per verb. The lab computes; the command line reads options and prints results."""
+"""The command `heldin`, one file per subcommand. The lab computes; this package reads options and prints."""

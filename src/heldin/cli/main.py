@@ -1,4 +1,4 @@
-"""The entry point: gathers the verbs, runs one, and turns errors into messages and exit codes.
+"""The entry point: adds all subcommands, runs one, and turns errors into messages and exit codes.
 
 0 is success; 2 is wrong input or any other `HeldinError`, with the message on standard error; 130 is Ctrl-C. Any other
 exception is a bug in heldin and is shown with its traceback.
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def build_app() -> typer.Typer:
-    """The command with all its verbs."""
+    """The command with all its subcommands."""
     import typer
 
     from heldin.cli import data, demo, doctor, figure, replay, report, run, signals, status, table
@@ -56,8 +56,8 @@ def build_app() -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    for verb in (demo, run, status, replay, table, figure, report, signals, doctor):
-        app.command(name=verb.__name__.rpartition(".")[2], epilog=verb.EXAMPLE)(verb.command)
+    for module in (demo, run, status, replay, table, figure, report, signals, doctor):
+        app.command(name=module.__name__.rpartition(".")[2], epilog=module.EXAMPLE)(module.command)
     app.add_typer(data.app, name="data")
 
     def print_version(requested: bool) -> None:
@@ -68,7 +68,7 @@ def build_app() -> typer.Typer:
     option = typer.Option("--version", help="Print the version and exit.", callback=print_version, is_eager=True)
 
     def options(version: bool = False) -> None:
-        """Options that come before the verb."""
+        """Options that come before the subcommand."""
 
     options.__annotations__["version"] = Annotated[bool, option]
     app.callback(help=ABOUT)(options)

@@ -1,4 +1,4 @@
-"""The options that several verbs share, and one option per field of a spec, made from the spec itself."""
+"""The options that several commands share, and one option per field of a spec, made from the spec itself."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
+from heldin.errors import ArgumentError
 from heldin.lab.registry import INITS, LOSSES, MODELS, OPTIMIZERS
 from heldin.lab.spec import RunSpec
 
@@ -76,6 +77,17 @@ def spec_options(command: Command) -> Command:
 def filter_options(command: Command) -> Command:
     """Replace `**wanted` of a command by one option per field that selects runs."""
     return _with_options(command, map(_filter_option, FILTERS))
+
+
+def parse_seeds(text: str) -> list[int]:
+    """The seeds of `--seeds`, such as 0-4, 0,1,2 or 0-2,7."""
+    found: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not (first.isdecimal() and (last.isdecimal() or not dash)) or (dash and int(last) < int(first)):
+            raise ArgumentError(f"--seeds should be a range or a list, such as 0-4 or 0,1,2. Found {text!r}.")
+        found += range(int(first), int(last if dash else first) + 1)
+    return list(dict.fromkeys(found))
 
 
 def option_name(field: str) -> str:

@@ -1,4 +1,4 @@
-"""Which records a verb reads, and which settings and stopping methods it compares."""
+"""Which records a command reads, and which settings and stopping methods it compares."""
 
 from __future__ import annotations
 
@@ -106,6 +106,15 @@ def finished_groups(records: Sequence[RunRecord], signals: list[str] | None = No
     for signal in signals or ():
         require_recorded([record for group in found for record in group.full], signal)
     return found
+
+
+def warn_if_hardly_learned(found: Iterable[Group]) -> None:
+    """Print a note on each setting whose network has hardly begun to learn."""
+    from heldin.lab.conclusion import hardly_learned
+
+    for group in found:
+        if (warning := hardly_learned(group)) is not None:
+            note(f"{group.title}: {warning}")
 
 
 def select_methods(

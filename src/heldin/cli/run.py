@@ -10,10 +10,21 @@ from typing import Annotated, Any
 
 import typer
 
-from heldin.cli.options import DEFAULT_STORE, NUM_CORES, DataFolder, Jobs, Quiet, StoreFolder, optional, spec_options
+from heldin.cli.options import (
+    DEFAULT_STORE,
+    NUM_CORES,
+    DataFolder,
+    Jobs,
+    Quiet,
+    StoreFolder,
+    optional,
+    parse_seeds,
+    spec_options,
+)
 from heldin.cli.output import note, resumable, show
-from heldin.cli.records import require_store, store_option
+from heldin.cli.records import require_store, store_option, warn_if_hardly_learned
 from heldin.errors import ArgumentError, require_choice, require_integer
+from heldin.lab.curves import groups
 from heldin.lab.spec import RunSpec, each_fold, spec_from, specs_from_toml
 from heldin.lab.store import Store
 
@@ -59,10 +70,11 @@ def command(
     num_done = sum(records.folder(spec).done for spec in specs)
     with resumable(shlex.join(["heldin", *sys.argv[1:]])):
         progress = Progress(quiet=quiet)
-        run_all(specs, records, jobs=jobs, engine=engine, address=address, data_root=data, progress=progress)
+        done = run_all(specs, records, jobs=jobs, engine=engine, address=address, data_root=data, progress=progress)
     note(f"{format_run_count(len(specs))} done" + (f", {num_done} of them before this command." if num_done else "."))
     show(f"The records are in {store / 'runs'}.")
-    note(f"Next: `heldin table{store_option(store)}`, or the verbs figure, report and replay.")
+    warn_if_hardly_learned(groups(done))
+    note(f"Next: `heldin table{store_option(store)}`, or the commands figure, report and replay.")
 
 
 def _specs(files: Sequence[Path], given: Mapping[str, Any], seeds: str | None, with_full: bool) -> list[RunSpec]:
@@ -73,21 +85,10 @@ def _specs(files: Sequence[Path], given: Mapping[str, Any], seeds: str | None, w
     folds = changes.pop("folds", None) if "fold" not in changes else None
     bases = [spec for file in files for spec in specs_from_toml(file, **changes)] if files else [spec_from(changes)]
     if seeds is not None:
-        bases = [spec.with_(seed=seed) for spec in bases for seed in _seeds(seeds)]
+        bases = [spec.with_(seed=seed) for spec in bases for seed in parse_seeds(seeds)]
     found = []
     for spec in bases:
         if with_full and (folds is not None or spec.fold is not None):
             found.append(spec.with_(fold=None, folds=None))
         found += [spec] if folds is None else each_fold(spec, folds)
     return found
-
-
-def _seeds(text: str) -> list[int]:
-    """Seeds such as 0-4, 0,1,2 or 0-2,7."""
-    found: list[int] = []
-    for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        if not (first.isdecimal() and (last.isdecimal() or not dash)) or (dash and int(last) < int(first)):
-            raise ArgumentError(f"--seeds should be a range or a list, such as 0-4 or 0,1,2. Found {text!r}.")
-        found += range(int(first), int(last if dash else first) + 1)
-    return list(dict.fromkeys(found))

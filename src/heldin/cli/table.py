@@ -10,7 +10,7 @@ import typer
 
 from heldin.cli.options import DEFAULT_STORE, AsJson, RecordedSignals, RunIds, StoreFolder, filter_options, optional
 from heldin.cli.output import json_text, note, show, show_tables
-from heldin.cli.records import finished_groups, read_records, select_methods, timings_of
+from heldin.cli.records import finished_groups, read_records, select_methods, timings_of, warn_if_hardly_learned
 from heldin.errors import ArgumentError, require_choice, require_integer
 from heldin.lab.curves import Group, setting_of
 from heldin.lab.methods import Kind
@@ -27,6 +27,27 @@ EXAMPLE = (
 KINDS = ("comparison", "thresholds", "sensitivity", "correlation")
 FORMATS = ("markdown", "csv", "latex", "json")
 RULES = ("nth_rise", "consecutive_rises", "own", "all")
+THRESHOLDS = "t1(p): at the p-th rise since the start. t2(p): after p rises in a row."
+LEGENDS: dict[str, dict[str, str]] = {  # kind of table -> column or group of columns -> explanation
+    "comparison": {
+        "method": THRESHOLDS,
+        "protocol": "per_run: the rule sees the curve of one run. mean_curve: it sees the mean curve over the seeds.",
+        "epoch": "the chosen one, counted from 0. After ±: the standard deviation over the seeds.",
+        "fired": "how often the rule stopped, of all cases.",
+        "regret": "test loss or error above that of the best epoch of the same models.",
+        "batch gradients, seconds": "the cost of one seed until its stop: backward passes, estimated time.",
+    },
+    "thresholds": {"threshold": THRESHOLDS, "epoch": "the chosen one, counted from 0; - if it never stopped."},
+    "sensitivity": {
+        "sensitivity": "standard deviation / mean over the thresholds t1(1..10) and t2(1..10), summed over settings.",
+        "thresholds that did not fire": "in at least one case; the last epoch is used for them.",
+    },
+    "correlation": {
+        "mean curve": "of the curves averaged over the seeds.",
+        "per run": "of the curves of each run; mean ± standard deviation.",
+        "all points": "over the epochs of all runs together.",
+    },
+}
 
 
 @filter_options
@@ -45,9 +66,10 @@ def command(
     as_json: AsJson = False,
     **wanted: object,
 ) -> None:
-    """Compare stopping methods over the records: the epoch that each would have chosen, and the metrics there."""
-    from heldin.lab.conclusion import hardly_learned
+    """Compare stopping methods over the records: the epoch that each would have chosen, and the metrics there.
 
+    The columns are explained below the table.
+    """
     require_choice("table", kind, KINDS)
     require_choice("--format", format_, FORMATS)
     require_choice("--rule", rule, RULES)
@@ -75,11 +97,11 @@ def command(
         show(f"The table is in {out}.")
     elif format_ == "markdown":
         show_tables(tables)
+        note("\n" + "\n".join(f"{column}: {text}" for column, text in LEGENDS[kind].items()))
     else:
         show(_text(tables, format_))
+    warn_if_hardly_learned(found)
     for group in found:
-        if (warning := hardly_learned(group)) is not None:
-            note(f"{group.title}: {warning}")
         if group.unfinished:
             note(f"Left out because they are not done: {', '.join(group.unfinished)} of {group.title}.")
 

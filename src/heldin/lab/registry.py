@@ -19,6 +19,7 @@ from torch.nn import functional as F
 from heldin.errors import ArgumentError, require_choice
 from heldin.lab.models.alexnet import alexnet, scaled_width
 from heldin.lab.models.fully_connected import fully_connected
+from heldin.lab.models.lenet import lenet
 from heldin.lab.models.mrnet import mrnet
 from heldin.lab.models.resnet import resnet
 from heldin.lab.models.vgg import vgg
@@ -58,9 +59,12 @@ MODELS: dict[str, ModelEntry] = {
     "fully_connected": ModelEntry(
         lambda shape, num_classes, scale: fully_connected(math.prod(shape), num_classes, width=scaled_width(500, scale))
     ),
+    "lenet": ModelEntry(
+        lambda shape, num_classes, scale: lenet(shape, num_classes, scale=scale), ("channels", "h", "w")
+    ),
     "alexnet": ModelEntry(_without_shape(alexnet), (1, 28, 28)),
-    **{f"vgg{depth}": ModelEntry(_without_shape(vgg, depth), (3, 32, 32)) for depth in (11, 13, 16, 19)},
-    **{f"resnet{depth}": ModelEntry(_without_shape(resnet, depth), (3, 32, 32)) for depth in (18, 34)},
+    **{f"vgg{depth}": ModelEntry(_without_shape(vgg, depth), (3, 32, 32)) for depth in (8, 11, 13, 16, 19)},
+    **{f"resnet{depth}": ModelEntry(_without_shape(resnet, depth), (3, 32, 32)) for depth in (8, 14, 18, 20, 34)},
     "mrnet": ModelEntry(_without_shape(mrnet), ("slices", 3, "h", "w")),
 }
 

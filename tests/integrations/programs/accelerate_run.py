@@ -1,16 +1,12 @@
 """A training with Accelerate that can be killed, resumed and run on several ranks.
 
-    accelerate_run.py FOLDER [KILL_AT_EPOCH]
-
-Saves a checkpoint in FOLDER after each epoch, resumes from it if there is one, and writes its summary to
-FOLDER/rank<r>.json.
+`main(folder, kill_at)` saves checkpoints in the folder and writes a summary to rank<r>.json.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import sys
 from pathlib import Path
 
 import torch
@@ -76,14 +72,11 @@ def summary_of(stopping: HeldInStopping, loop: Loop) -> dict:
     return summary(stopping, loop.model.parameters(), epochs=loop.epoch)
 
 
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    folder = Path(sys.argv[1])
+def main(folder: Path, kill_at: int | None = None) -> None:
+    """Train with a checkpoint in `folder` after each epoch, and write a summary."""
     loop = Loop(batch_size=30 // int(os.environ.get("WORLD_SIZE", "1")))
     stopping = HeldInStopping(loss_fn=LOSS, patience=2, keep="before_rise").attach(loop.accelerator, loop.model)
-    if (folder / "checkpoint").exists():
-        loop.accelerator.load_state(folder / "checkpoint")
-    loop.train(stopping, folder=folder, kill_at=int(sys.argv[2]) if sys.argv[2:] else None)
+    loop.train(stopping, folder=folder, kill_at=kill_at)
     stopping.finish()
     result = summary_of(stopping, loop)
     (folder / f"rank{loop.accelerator.process_index}.json").write_text(json.dumps(result))

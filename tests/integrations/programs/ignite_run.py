@@ -1,15 +1,12 @@
 """An Ignite training that can be killed, resumed and run on several ranks.
 
-    ignite_run.py FOLDER [KILL_AT_EPOCH]
-
-Saves checkpoints in FOLDER, resumes from the last one if there is one, and writes its summary to FOLDER/rank<r>.json.
+`main(folder, kill_at)` saves checkpoints in the folder and writes a summary to rank<r>.json.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import sys
 from pathlib import Path
 
 import ignite.distributed as idist
@@ -55,11 +52,10 @@ def summary_of(stopping: HeldInStopping, trainer: Engine, model: nn.Module) -> d
     return summary(stopping, model.parameters(), logged=logged, epochs=trainer.state.epoch)
 
 
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    folder = Path(sys.argv[1])
+def main(folder: Path, kill_at: int | None = None) -> None:
+    """Train with checkpoints in `folder`, and write a summary."""
     if "WORLD_SIZE" in os.environ:
         idist.initialize("gloo")
-    result = summary_of(*train(folder, kill_at=int(sys.argv[2]) if sys.argv[2:] else None))
+    result = summary_of(*train(folder, kill_at=kill_at))
     (folder / f"rank{idist.get_rank()}.json").write_text(json.dumps(result))
     idist.finalize()

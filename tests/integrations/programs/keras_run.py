@@ -1,14 +1,11 @@
 """A Keras training that can be killed and resumed.
 
-    keras_run.py FOLDER [KILL_AT_EPOCH]
-
-Saves a backup in FOLDER and resumes from it if there is one.
+`main(folder, kill_at)` saves checkpoints in the folder.
 """
 
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 os.environ["KERAS_BACKEND"] = "torch"
@@ -74,6 +71,6 @@ def summary_of(stopping: HeldInStopping, model: keras.Model) -> dict:
     )
 
 
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    train(Path(sys.argv[1]), HeldInStopping(patience=2), *map(int, sys.argv[2:]))
+def main(folder: Path, kill_at: int | None = None) -> None:
+    """Train with a backup in `folder` after each epoch."""
+    train(folder, HeldInStopping(patience=2), kill_at)

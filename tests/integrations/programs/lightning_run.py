@@ -1,15 +1,12 @@
 """A Lightning training that can be killed, resumed and run on several ranks.
 
-    lightning_run.py FOLDER [KILL_AT_EPOCH]
-
-Saves checkpoints in FOLDER, resumes from the last one if there is one, and writes its summary to FOLDER/rank<r>.json.
+`main(folder, kill_at)` saves checkpoints in the folder and writes a summary to rank<r>.json.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import sys
 from pathlib import Path
 
 import torch
@@ -79,11 +76,10 @@ def summary_of(stopping: HeldInStopping, trainer: Trainer, module: Digits) -> di
     return summary(stopping, module.parameters(), logged=logged, epochs=trainer.current_epoch)
 
 
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    folder = Path(sys.argv[1])
+def main(folder: Path, kill_at: int | None = None) -> None:
+    """Train with checkpoints in `folder`, resume from the last one if there is one, and write a summary."""
     stopping = HeldInStopping(patience=2)
-    kills = [KillAt(int(epoch)) for epoch in sys.argv[2:]]
-    trainer, module = train(folder, stopping, *kills, resume=(folder / "last.ckpt").exists())
+    callbacks = [stopping] if kill_at is None else [stopping, KillAt(kill_at)]
+    trainer, module = train(folder, *callbacks, resume=(folder / "last.ckpt").exists())
     result = summary_of(stopping, trainer, module)
     (folder / f"rank{trainer.global_rank}.json").write_text(json.dumps(result))

@@ -1,14 +1,11 @@
 """A skorch training that can be killed and resumed.
 
-    skorch_run.py FOLDER [KILL_AT_EPOCH]
-
-Saves checkpoints in FOLDER and resumes from them if there are some.
+`main(folder, kill_at)` saves checkpoints in the folder.
 """
 
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import torch
@@ -63,6 +60,6 @@ def summary_of(net: NeuralNetClassifier) -> dict:
     return summary(net.heldin_, net.module_.parameters(), logged=logged, epochs=len(net.history))
 
 
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    train(Path(sys.argv[1]), HeldInStopping(patience=2), *(KillAt(int(epoch)) for epoch in sys.argv[2:]))
+def main(folder: Path, kill_at: int | None = None) -> None:
+    """Train with checkpoints in `folder`."""
+    train(folder, HeldInStopping(patience=2), *([] if kill_at is None else [KillAt(kill_at)]))

@@ -1,18 +1,14 @@
 """A training with Hugging Face's Trainer that can be killed, resumed and run on several ranks.
 
-    transformers_run.py FOLDER [KILL_AT_STEP]
-
-Saves checkpoints in FOLDER, resumes from the last one if there is one, and writes its summary to FOLDER/rank<r>.json.
+`main(folder, kill_at)` saves checkpoints in the folder and writes a summary to rank<r>.json.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import sys
 from pathlib import Path
 
-import torch
 from mnist_mlp import kill_process, mlp, noisy_mnist, summary
 from torch import nn
 from torch.nn.functional import cross_entropy
@@ -80,14 +76,13 @@ def summary_of(stopping: HeldInStopping, trainer: Trainer) -> dict:
     return summary(stopping, trainer.model.parameters(), logged=logged, steps=trainer.state.global_step)
 
 
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    folder = Path(sys.argv[1])
+def main(folder: Path, kill_at: int | None = None) -> None:
+    """Train with checkpoints in `folder`, and write a summary."""
     folder.mkdir(exist_ok=True)
-    kills = [KillAt(int(step)) for step in sys.argv[2:]]
     stopping = HeldInStopping(patience=2, keep="before_rise")
+    kills = [] if kill_at is None else [KillAt(kill_at)]
     ranks = int(os.environ.get("WORLD_SIZE", "1"))
     options = {"ddp_backend": "gloo", "per_device_train_batch_size": 15} if ranks > 1 else {}
-    trainer = train(folder, stopping, *kills, resume=get_last_checkpoint(folder) is not None, **options)
+    trainer = train(folder, stopping, *kills, **options)
     result = summary_of(stopping, trainer)
     (folder / f"rank{trainer.args.process_index}.json").write_text(json.dumps(result))

@@ -169,14 +169,6 @@ def test_a_wrong_batch_is_refused(tmp_path, name, batches, contents, change):
         data.load(name, tmp_path, download=False)
 
 
-def test_labels_out_of_range_are_refused(tmp_path, name, batches, contents):
-    _, _, _, test, key, num_classes = LAYOUTS[name]
-    batches[test][key][0] = num_classes
-    write_archive(tmp_path, name, {**contents, test: as_python2(batches[test])})
-    with pytest.raises(DataError, match=f"y_test .* should hold labels from 0 to {num_classes - 1}"):
-        data.load(name, tmp_path, download=False)
-
-
 def test_a_missing_member_is_named(tmp_path, name, contents):
     archive, folder, _, test, *_ = LAYOUTS[name]
     contents.pop(test)

@@ -13,7 +13,14 @@ from paper.harness.running import Paper, collect_runs, missing_runs, run_specs
 TINY = RunSpec(dataset="digits", num_samples=40, scale=0.02, batch_size=10, epochs=2, signals=("gradient_disparity",))
 PROFILES = {"laptop": TINY, "paper": TINY.with_(epochs=4)}
 FILES = {
-    "about.md": "# A tiny paper\n\nProfile **{profile}**: {num_runs} runs{progress}.\n\n*See* [items.py](items.py).\n",
+    "about.md": """# A tiny paper
+
+Profile **{profile}**: {num_runs} runs{progress}.
+
+It shows {shown}: `{command}`.
+
+*See* [items.py](items.py).
+""",
     "claims.toml": """
 ["tab:tiny"]
 where = "Table 1"

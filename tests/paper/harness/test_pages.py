@@ -77,10 +77,24 @@ def test_the_readme_has_every_item_number_and_link(paper, judged, runs):
     assert text.startswith("# A tiny paper\n\nProfile **laptop**: 2 runs.")
     assert "| Are errors high? | 2 of 2 | 1 of 2 | - | tab:tiny, fig:same |" in text
     assert "| [tab:tiny](#tabtiny) | Errors are high. |" in text
-    assert "| description of tiny.error | 50 (to 50) |" in text
+    assert "| description of tiny.error | 50 (tolerance 50) |" in text
     assert "It was &lt;never&gt; run" in text
     assert "[errors](tables/tab-tiny/errors.md)" in text
     assert "[curves](figures/fig-same/curves.png)" in text
+
+
+def test_the_page_names_the_command_and_the_items_it_was_built_from(paper, judged, runs):
+    assert "It shows all items: `python -m paper build all`." in readme(paper, judged, runs)
+    assert "It shows only 1 of 2 items: `python -m paper build tab:tiny`." in readme(paper, judged[:1], runs)
+    other = readme(paper, judged, Runs("paper", runs.records))
+    assert "`python -m paper build all --profile paper`" in other
+
+
+def test_the_headline_of_an_item_is_marked_as_a_claim_of_the_paper(paper, judged, runs):
+    assert "\n\nThe paper claims: Errors are high.\n\n" in readme(paper, judged, runs)
+    ours = readme(paper, [replace(judged[0], claims=())], runs)
+    assert "The paper claims:" not in ours
+    assert "\n\nErrors are high.\n\n" in ours
 
 
 def test_notes_on_the_laptop_profile_are_only_shown_for_it(paper, judged, runs):

@@ -28,7 +28,7 @@ def test_a_row_has_the_number_of_the_paper_ours_and_the_verdict():
             "verdict": "reproduced",
         },
     )
-    assert table.title == "tab:x, tab:y: A claim."
+    assert table.title == "tab:x, tab:y. The paper claims: A claim."
 
 
 def test_a_number_at_a_stop_has_two_verdicts():

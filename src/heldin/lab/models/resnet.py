@@ -1,12 +1,21 @@
-"""ResNets of basic blocks for 3 x 32 x 32 images: a 3 x 3 convolution without pooling, then four stages."""
+"""ResNets of basic blocks for 3 x 32 x 32 images: a 3 x 3 convolution without pooling, then three or four stages.
+
+ResNet-18 and ResNet-34 are those of the paper. ResNet-8, -14 and -20 have the three stages of 16, 32 and 64 channels
+that He et al. (2016) chose for CIFAR-10.
+"""
 
 from torch import Tensor, nn
 
 from heldin.errors import ArgumentError, require_integer
 from heldin.lab.models.alexnet import scaled_width
 
-STAGE_WIDTHS = (64, 128, 256, 512)
-STAGE_LENGTHS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3)}  # basic blocks in each stage
+STAGES = {  # the channels and the number of basic blocks of each stage
+    8: ((16, 1), (32, 1), (64, 1)),
+    14: ((16, 2), (32, 2), (64, 2)),
+    20: ((16, 3), (32, 3), (64, 3)),
+    18: ((64, 2), (128, 2), (256, 2), (512, 2)),
+    34: ((64, 3), (128, 4), (256, 6), (512, 3)),
+}
 
 
 class BasicBlock(nn.Module):
@@ -36,25 +45,27 @@ class BasicBlock(nn.Module):
 def resnet(depth: int, num_classes: int = 10, *, scale: float = 1.0) -> nn.Sequential:
     """Build a ResNet for `(m, 3, 32, 32)` images: 11.2 million parameters for ResNet-18 at `scale = 1`.
 
-    `depth` is 18 or 34: the layers with weights, without shortcuts.
+    `depth` is 8, 14, 18, 20 or 34: the layers with weights, without shortcuts.
 
     Example:
         >>> sum(p.numel() for p in resnet(18).parameters())
         11173962
     """
-    if depth not in STAGE_LENGTHS:
-        raise ArgumentError(f"Parameter `depth` should be 18 or 34. Found `depth = {depth!r}`. Pass one of these.")
+    if depth not in STAGES:
+        raise ArgumentError(
+            f"Parameter `depth` should be 8, 14, 18, 20 or 34. Found `depth = {depth!r}`. Pass one of these."
+        )
     require_integer("num_classes", num_classes, at_least=1, remedy="Pass the number of classes.")
-    channels = scaled_width(64, scale)
+    channels = scaled_width(STAGES[depth][0][0], scale)
     layers: list[nn.Module] = [
-        nn.Conv2d(3, channels, 3, padding=1, bias=False),  # (m, 64 * scale, 32, 32)
+        nn.Conv2d(3, channels, 3, padding=1, bias=False),  # (m, channels, 32, 32)
         nn.BatchNorm2d(channels),
         nn.ReLU(),
     ]
-    for stage, (stage_width, length) in enumerate(zip(STAGE_WIDTHS, STAGE_LENGTHS[depth], strict=True)):
+    for stage, (stage_width, length) in enumerate(STAGES[depth]):
         width = scaled_width(stage_width, scale)
         for block in range(length):  # every stage but the first begins by halving the image
             layers.append(BasicBlock(channels, width, stride=2 if stage and not block else 1))
             channels = width
-    # 4 x 4 pixels are left of the 32 x 32.
-    return nn.Sequential(*layers, nn.AvgPool2d(4), nn.Flatten(), nn.Linear(channels, num_classes))
+    pixels = 64 >> len(STAGES[depth])  # 8 x 8 or 4 x 4 are left of the 32 x 32
+    return nn.Sequential(*layers, nn.AvgPool2d(pixels), nn.Flatten(), nn.Linear(channels, num_classes))

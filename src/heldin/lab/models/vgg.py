@@ -7,6 +7,7 @@ from heldin.lab.models.alexnet import scaled_width
 
 STAGE_WIDTHS = (64, 128, 256, 512, 512)
 STAGE_LENGTHS = {  # convolutions in each stage; every stage ends by halving the image
+    8: (1, 1, 1, 1, 1),
     11: (1, 1, 2, 2, 2),
     13: (2, 2, 2, 2, 2),
     16: (2, 2, 3, 3, 3),
@@ -17,7 +18,8 @@ STAGE_LENGTHS = {  # convolutions in each stage; every stage ends by halving the
 def vgg(depth: int, num_classes: int = 10, *, scale: float = 1.0) -> nn.Sequential:
     """Build a VGG with BatchNorm for `(m, 3, 32, 32)` images: 9.2 million parameters for VGG-11 at `scale = 1`.
 
-    `depth` is 11, 13, 16 or 19: the layers with weights of the original, which had three linear ones.
+    `depth` is 8, 11, 13, 16 or 19: the layers with weights of the original, which had three linear ones. VGG-8 is
+    not of the paper: one convolution per stage, for experiments on small data.
 
     Example:
         >>> sum(p.numel() for p in vgg(11).parameters())
@@ -25,7 +27,7 @@ def vgg(depth: int, num_classes: int = 10, *, scale: float = 1.0) -> nn.Sequenti
     """
     if depth not in STAGE_LENGTHS:
         raise ArgumentError(
-            f"Parameter `depth` should be 11, 13, 16 or 19. Found `depth = {depth!r}`. Pass one of these."
+            f"Parameter `depth` should be 8, 11, 13, 16 or 19. Found `depth = {depth!r}`. Pass one of these."
         )
     require_integer("num_classes", num_classes, at_least=1, remedy="Pass the number of classes.")
     layers: list[nn.Module] = []

@@ -1,0 +1,197 @@
+"""How the laptop settings on CIFAR were chosen: by a rule on training and test curves that reads no signal.
+
+The rule, for one run without signals and with a seed that no other run has. The best epoch is the one of the lowest
+test loss.
+
+1. At the best epoch the test error is at most 70 % of that of guessing (0.9 for 10 classes, 0.99 for 100).
+2. The training error falls to the fraction of wrong labels or below it. Without label noise, to 1 % or below.
+3. The best epoch lies between a tenth and a half of the horizon.
+
+Candidates are listed in the order of preference: few samples first, then the network that resembles the paper's most.
+The first that passes is used for all runs of the setting. If none passes, the candidate with the lowest test error is
+used, and the table says so. The runs of candidates record no signals, so no signal could influence the choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from heldin.lab.spec import RunSpec
+from heldin.lab.store import RunRecord
+from heldin.lab.tables import Table
+from paper.data import CIFAR10, CIFAR100
+from paper.harness import Item, Result, RunGroup, Runs
+from paper.plots import SettingCurvesDisplay
+
+SEED = 100
+MAX_OF_CHANCE = 0.7
+MAX_TRAIN_ERROR = 0.01  # without label noise
+BEST_BETWEEN = (0.1, 0.5)  # of the horizon
+
+NUM_CLASSES = {CIFAR10: 10, CIFAR100: 100}
+
+_SMALL = RunSpec(init="he_normal", batch_size=32, seed=SEED)
+_VGG8 = _SMALL.with_(model="vgg8", scale=0.25)
+_RESNET8 = _SMALL.with_(model="resnet8")
+_LENET = _SMALL.with_(model="lenet", scale=2.0)
+_FC = _SMALL.with_(model="fully_connected", init="xavier_uniform")
+
+
+def _candidates(dataset: str, *networks: tuple[RunSpec, int, float, int], label_noise: float = 0.0) -> list[RunSpec]:
+    """Return the candidates of a setting, from networks with numbers of samples, learning rates and epochs."""
+    return [
+        network.with_(dataset=dataset, label_noise=label_noise, num_samples=samples, learning_rate=rate, epochs=epochs)
+        for network, samples, rate, epochs in networks
+    ]
+
+
+CANDIDATES: dict[str, list[RunSpec]] = {
+    "CIFAR-10": _candidates(
+        CIFAR10, (_VGG8, 1280, 0.01, 40), (_VGG8, 2560, 0.01, 40), (_VGG8, 2560, 0.02, 40), (_RESNET8, 2560, 0.05, 40)
+    ),
+    "CIFAR-10, 50 % random": _candidates(
+        CIFAR10,
+        (_VGG8, 2560, 0.01, 40),
+        (_VGG8, 5000, 0.01, 40),
+        (_RESNET8, 5000, 0.02, 40),
+        (_LENET, 5000, 0.02, 60),
+        label_noise=0.5,
+    ),
+    "CIFAR-10, fully connected": _candidates(
+        CIFAR10, (_FC, 2560, 0.05, 100), (_FC, 5000, 0.05, 100), (_FC, 5000, 0.02, 100)
+    ),
+    "CIFAR-100": _candidates(
+        CIFAR100,
+        (_VGG8.with_(scale=0.5), 5000, 0.02, 30),
+        (_RESNET8.with_(scale=2.0), 5000, 0.05, 30),
+        (_VGG8.with_(scale=0.5), 12800, 0.02, 30),
+    ),
+    "CIFAR-100, 50 % random": _candidates(
+        CIFAR100, (_VGG8.with_(scale=0.5), 5000, 0.02, 30), (_VGG8.with_(scale=0.5), 12800, 0.02, 30), label_noise=0.5
+    ),
+}
+"""The candidates of each kind of setting, in the order of preference."""
+
+
+@dataclass(frozen=True)
+class Learning:
+    """How well a network learned in one run.
+
+    Attributes:
+        best_epoch: The epoch of the lowest test loss.
+        epochs: The horizon.
+        of_chance: The test error at the best epoch, divided by that of guessing.
+        train_error: The lowest training error.
+        wrong_labels: The fraction of training labels that are wrong.
+    """
+
+    best_epoch: int
+    epochs: int
+    of_chance: float
+    train_error: float
+    wrong_labels: float
+
+    @property
+    def failures(self) -> list[str]:
+        """The parts of the rule that do not hold."""
+        low, high = (part * self.epochs for part in BEST_BETWEEN)
+        return [
+            text
+            for text, holds in (
+                ("test error", self.of_chance <= MAX_OF_CHANCE),
+                ("training error", self.train_error <= max(self.wrong_labels, MAX_TRAIN_ERROR)),
+                ("best epoch", low <= self.best_epoch <= high),
+            )
+            if not holds
+        ]
+
+
+def learning_of(record: RunRecord) -> Learning:
+    """Return how well the network of a run learned."""
+    spec, losses = record.spec, record.curve("test_loss")
+    best = min((epoch for epoch, loss in enumerate(losses) if loss is not None), key=lambda epoch: losses[epoch] or 0.0)
+    guessing = 1.0 - 1.0 / NUM_CLASSES[spec.dataset]
+    return Learning(
+        best_epoch=best,
+        epochs=spec.epochs,
+        of_chance=(record.curve("test_error")[best] or 0.0) / guessing,
+        train_error=min(error for error in record.curve("train_error") if error is not None),
+        wrong_labels=spec.label_noise * guessing,
+    )
+
+
+def choice_table(runs: Runs) -> Table:
+    """Return one row per candidate: how well its network learned, and whether it was chosen."""
+    rows = []
+    for kind, candidates in CANDIDATES.items():
+        found = {spec: _learning(runs, spec) for spec in candidates}
+        chosen = choose(found)
+        for spec, learning in found.items():
+            rows.append({"setting": kind, **_describe(spec), **_measured(learning), "used": "yes" * (spec == chosen)})
+    return Table(tuple(rows[0]), tuple(rows), "Candidates")
+
+
+def choose(found: Mapping[RunSpec, Learning | None]) -> RunSpec | None:
+    """Return the first candidate that passes; if none does, the one with the lowest test error. None before all ran."""
+    ran = {spec: learning for spec, learning in found.items() if learning is not None}
+    passing = [spec for spec, learning in ran.items() if not learning.failures]
+    if passing:
+        return passing[0]
+    return min(ran, key=lambda spec: ran[spec].of_chance) if len(ran) == len(found) else None
+
+
+def _learning(runs: Runs, spec: RunSpec) -> Learning | None:
+    group = runs.group(spec)
+    return None if group is None else learning_of(group.full[0])
+
+
+def _describe(spec: RunSpec) -> dict[str, str]:
+    width = "" if spec.scale == 1.0 else f", width {spec.scale:g}"
+    return {
+        "network": spec.model + width,
+        "samples": f"{spec.num_samples:,}",
+        "learning rate": f"{spec.learning_rate:g}",
+    }
+
+
+def _measured(learning: Learning | None) -> dict[str, str]:
+    if learning is None:
+        return dict.fromkeys(("test error / guessing", "lowest training error", "best epoch", "rule"), "not run")
+    return {
+        "test error / guessing": f"{learning.of_chance:.2f}",
+        "lowest training error": f"{learning.train_error:.1%} (wrong labels: {learning.wrong_labels:.0%})",
+        "best epoch": f"{learning.best_epoch} of {learning.epochs}",
+        "rule": "fails: " + ", ".join(learning.failures) if learning.failures else "passes",
+    }
+
+
+def build(runs: Runs) -> Result:
+    """The table of candidates, and their test and training curves."""
+    figures = {}
+    for name in ("test_loss", "test_error", "train_error"):
+        for number, (kind, candidates) in enumerate(CANDIDATES.items()):
+            groups: dict[str, RunGroup] = {}
+            for spec in candidates:
+                group = runs.group(spec)
+                if group is not None:
+                    groups[f"{spec.model}, {spec.num_samples:,}, rate {spec.learning_rate:g}"] = group
+            if groups:
+                figures[f"{name}_{number}"] = SettingCurvesDisplay(groups, name, f"{kind}: {name.replace('_', ' ')}")
+    return Result(tables={"choice": choice_table(runs)}, figures=figures)
+
+
+def seconds_of(spec: RunSpec) -> float:
+    """Estimate how long a run takes on one core: 2 ms per sample and epoch, most of it in convolutions."""
+    return spec.epochs * (spec.num_samples or 0) * 0.002
+
+
+ITEM = Item(
+    label="choice",
+    claim="Not in the paper: how the laptop settings on CIFAR were chosen, by curves of runs that measure no signal.",
+    stage=1,
+    specs=lambda profile: [spec for each in CANDIDATES.values() for spec in each] if profile == "laptop" else [],
+    build=build,
+    laptop=(__doc__ or "").split("\n\n", 1)[1],
+    seconds=seconds_of,
+)
