@@ -27,6 +27,7 @@ class StopReason(str, Enum):
     LEVEL = "level"
     FIRST_MINIMUM = "first_minimum"
     NOT_FINITE = "not_finite"
+    CUSTOM = "custom"  # for rules outside heldin
 
 
 @dataclass(frozen=True)

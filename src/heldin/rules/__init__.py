@@ -15,6 +15,7 @@ from heldin.rules.patience import FirstMinimum as FirstMinimum
 from heldin.rules.patience import Patience as Patience
 from heldin.rules.rises import ConsecutiveRises as ConsecutiveRises
 from heldin.rules.rises import NthRise as NthRise
+from heldin.rules.rule import Outcome as Outcome
 from heldin.rules.rule import Rule as Rule
 from heldin.rules.rule import State as State
 from heldin.rules.rule import Value as Value
@@ -44,7 +45,7 @@ def as_rule(rule: Rule | str, patience: int | None = None) -> Rule:
     if not isinstance(rule, str) or rule not in NAMED:
         raise ArgumentError(
             f"Parameter `rule` should be a rule, such as NthRise(5), or one of {', '.join(map(repr, NAMED))}. "
-            f"Found `rule = {rule!r}`." + near_match(rule, NAMED)
+            f"Found `rule = {rule!r}`.{near_match(rule, NAMED)} Your own rule should be a subclass of heldin.rules.Rule."
         )
     return NAMED[rule]() if patience is None else NAMED[rule](patience=patience)
 

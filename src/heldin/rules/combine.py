@@ -48,10 +48,10 @@ class Combined(Rule):
         inner = [(name, rule.describe(keywords=keywords)) for name, rule in self.rules]
         return f"{self._function}({', '.join(f'{name}={text}' if name else text for name, text in inner)})"
 
-    def _initial_state(self) -> State:
+    def initial_state(self) -> State:
         return {"children": [rule.start() for _, rule in self.rules], "before": None}
 
-    def _update(self, state: State, epoch: int, value: Value) -> tuple[State, Outcome]:
+    def update(self, state: State, epoch: int, value: Value) -> tuple[State, Outcome]:
         steps = [
             _step(rule, child, epoch, value if name is None and rule.names else _value_of(value, name))
             for (name, rule), child in zip(self.rules, state["children"], strict=True)

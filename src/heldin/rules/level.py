@@ -33,15 +33,15 @@ class Level(SingleRule):
         require_number("threshold", self.threshold, remedy="The evidence-based criterion stops at 0.")
         require_direction(self.direction)
 
-    def _initial_state(self) -> State:
+    def initial_state(self) -> State:
         return {"not_finite": 0, "before": None}
 
-    def _on_finite(self, state: State, epoch: int, value: float) -> tuple[State, Outcome]:
+    def on_finite(self, state: State, epoch: int, value: float) -> tuple[State, Outcome]:
         side = "above" if self._rising else "below"
         if self._worse(value, self.threshold):
             why = f"went {side} {self.threshold:.4g} ({value:.4g})"
             return {}, Outcome(why, StopReason.LEVEL, state["before"])
         return {"before": epoch}, Outcome(f"is at {value:.4g}, not {side} {self.threshold:.4g}", before=epoch)
 
-    def _on_non_finite(self, state: State) -> tuple[State, Outcome]:
+    def on_non_finite(self, state: State) -> tuple[State, Outcome]:
         return {}, Outcome("was not finite", before=state["before"])

@@ -29,17 +29,17 @@ class Patience(PatienceRule):
         (4, 1)
     """
 
-    def _initial_state(self) -> State:
+    def initial_state(self) -> State:
         return {"not_finite": 0, "best": None, "waited": 0, "before": None}
 
-    def _on_finite(self, state: State, epoch: int, value: float) -> tuple[State, Outcome]:
+    def on_finite(self, state: State, epoch: int, value: float) -> tuple[State, Outcome]:
         best = state["best"]
         if best is None or self._worse(best, value, self.min_delta):
             why = f"is at its best, {value:.4g}"
             return {"best": value, "waited": 0, "before": epoch}, Outcome(why, before=epoch)
         return self._wait(state)
 
-    def _on_non_finite(self, state: State) -> tuple[State, Outcome]:
+    def on_non_finite(self, state: State) -> tuple[State, Outcome]:
         return self._wait(state) if state["best"] is not None else ({}, Outcome("was never finite"))
 
     def _wait(self, state: State) -> tuple[State, Outcome]:
@@ -85,11 +85,11 @@ class FirstMinimum(Rule):
     def _smoothed(self) -> Smoothed:
         return Smoothed(Patience(self.patience, direction=self.direction), window=self.window)
 
-    def _initial_state(self) -> State:
-        return self._smoothed._initial_state()
+    def initial_state(self) -> State:
+        return self._smoothed.initial_state()
 
-    def _update(self, state: State, epoch: int, value: Value) -> tuple[State, Outcome]:
-        changes, outcome = self._smoothed._update(state, epoch, value)
+    def update(self, state: State, epoch: int, value: Value) -> tuple[State, Outcome]:
+        changes, outcome = self._smoothed.update(state, epoch, value)
         if outcome.reason is StopReason.NO_IMPROVEMENT:
             outcome = replace(outcome, reason=StopReason.FIRST_MINIMUM)
         return changes, outcome

@@ -19,10 +19,10 @@ class _Rises(PatienceRule):
     _reason: ClassVar[StopReason]
     _suffix: ClassVar[str] = ""
 
-    def _initial_state(self) -> State:
+    def initial_state(self) -> State:
         return {"not_finite": 0, "last": None, "rises": 0, "from": None, "before": None}
 
-    def _on_finite(self, state: State, epoch: int, value: float) -> tuple[State, Outcome]:
+    def on_finite(self, state: State, epoch: int, value: float) -> tuple[State, Outcome]:
         last = state["last"]
         rises = self._count(state["rises"], last is not None and self._worse(value, last, self.min_delta))
         start = last if rises == 1 else state["from"]  # before the first rise that counts
@@ -32,7 +32,7 @@ class _Rises(PatienceRule):
             return changes, Outcome(self._progress(rises), before=before)
         return changes, Outcome(self._explain(rises, start, last, value), self._reason, before)
 
-    def _on_non_finite(self, state: State) -> tuple[State, Outcome]:
+    def on_non_finite(self, state: State) -> tuple[State, Outcome]:
         rises = self._count(state["rises"], False)
         return {"rises": rises}, Outcome(self._progress(rises), before=state["before"])
 

@@ -52,7 +52,7 @@ class Rule(ABC):
 
     def start(self) -> State:
         """Return the state before the first value."""
-        return {"seen": 0, "stopped": None, **self._initial_state()}
+        return {"seen": 0, "stopped": None, **self.initial_state()}
 
     def step(self, state: State, value: Value, *, epoch: int | None = None) -> tuple[State, Decision]:
         """Return the state after `value`, and the decision.
@@ -66,7 +66,7 @@ class Rule(ABC):
         epoch = seen if epoch is None else epoch
         last = first_value(value)
         if stopped is None:
-            changes, outcome = self._update(state, epoch, value)
+            changes, outcome = self.update(state, epoch, value)
             state = {**state, **changes}
             last = last if outcome.value is None else outcome.value
             if outcome.reason is not None:
@@ -107,23 +107,23 @@ class Rule(ABC):
         return f"{type(self).__name__}({', '.join(written)})"
 
     @abstractmethod
-    def _initial_state(self) -> State:
+    def initial_state(self) -> State:
         """The part of the state that is specific to this rule."""
 
     @abstractmethod
-    def _update(self, state: State, epoch: int, value: Value) -> tuple[State, Outcome]:
+    def update(self, state: State, epoch: int, value: Value) -> tuple[State, Outcome]:
         """Return the entries of the state that `value` changes, and what it means."""
 
 
 class SingleRule(Rule):
-    """A rule on the values of one signal. A subclass handles one finite value at a time, in `_on_finite`."""
+    """A rule on the values of one signal. A subclass handles one finite value at a time, in `on_finite`."""
 
-    def _update(self, state: State, epoch: int, value: Value) -> tuple[State, Outcome]:
+    def update(self, state: State, epoch: int, value: Value) -> tuple[State, Outcome]:
         number = single_value(value)
         if math.isfinite(number):
-            changes, outcome = self._on_finite(state, epoch, number)
+            changes, outcome = self.on_finite(state, epoch, number)
             return {"not_finite": 0, **changes}, outcome
-        changes, outcome = self._on_non_finite(state)
+        changes, outcome = self.on_non_finite(state)
         num_in_a_row, limit = state["not_finite"] + 1, getattr(self, "patience", DEFAULT_PATIENCE)
         if num_in_a_row >= limit:
             times = "was not finite" if limit == 1 else f"was not finite {limit} times in a row"
@@ -131,12 +131,12 @@ class SingleRule(Rule):
         return {"not_finite": num_in_a_row, **changes}, outcome
 
     @abstractmethod
-    def _on_finite(self, state: State, epoch: int, value: float) -> tuple[State, Outcome]:
+    def on_finite(self, state: State, epoch: int, value: float) -> tuple[State, Outcome]:
         """Return the changes and the outcome of a finite value."""
 
     @abstractmethod
-    def _on_non_finite(self, state: State) -> tuple[State, Outcome]:
-        """Return the changes and the outcome of a non-finite value, before the limit of `_update` applies."""
+    def on_non_finite(self, state: State) -> tuple[State, Outcome]:
+        """Return the changes and the outcome of a non-finite value, before the limit of `update` applies."""
 
     @property
     def _rising(self) -> bool:

@@ -33,10 +33,10 @@ class Wrapped(Rule):
         """Return the same rule; the inner rule gets the direction of its signal, unless it already has one."""
         return replace(self, rule=self.rule.with_direction(directions))
 
-    def _initial_state(self) -> State:
+    def initial_state(self) -> State:
         return {"inner": self.rule.start(), "before": None}
 
-    def _update(self, state: State, epoch: int, value: Value) -> tuple[State, Outcome]:
+    def update(self, state: State, epoch: int, value: Value) -> tuple[State, Outcome]:
         changes, changed = self._transform(state, value)
         if changed is None:
             return {**changes, "before": epoch}, Outcome(self._waiting({**state, **changes}), before=epoch)
@@ -100,8 +100,8 @@ class Smoothed(Wrapped):
         what = f"mean over {self.window} values" if self.ema is None else f"moving average (ema {self.ema:g})"
         return f"({what}) "
 
-    def _initial_state(self) -> State:
-        return {**super()._initial_state(), "kept": []}
+    def initial_state(self) -> State:
+        return {**super().initial_state(), "kept": []}
 
     def _transform(self, state: State, value: Value) -> tuple[State, Value | None]:
         number = single_value(value)
@@ -144,8 +144,8 @@ class Warmup(Wrapped):
         super().__post_init__()
         require_integer("n", self.n, at_least=0, remedy="0 means no warm-up.")
 
-    def _initial_state(self) -> State:
-        return {**super()._initial_state(), "ignored": 0}
+    def initial_state(self) -> State:
+        return {**super().initial_state(), "ignored": 0}
 
     def _transform(self, state: State, value: Value) -> tuple[State, Value | None]:
         if state["ignored"] < self.n:
