@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from heldin.distributed import gather, is_distributed
-from heldin.errors import ArgumentError, MissingExtraError, near_match, require_choice, require_integer
+from heldin.errors import ArgumentError, MissingExtraError, NoSpreadError, near_match, require_choice, require_integer
 from heldin.measuring import NUM_BATCHES, NUM_POOLED, Probes, SignalChoice, SignalReader
 from heldin.probing.batches import Batch
 from heldin.probing.losses import BatchLoss, LossFunction, SampleLosses
@@ -153,6 +153,7 @@ class EarlyStopping:
     def reset(self) -> None:
         """Forget everything: readings, decision, kept weights."""
         self._calls = 0
+        self._checked = False
         self._readings: list[Reading] = []
         self._state = self.rule.start()
         self._decision = Decision(stop=False)
@@ -184,7 +185,7 @@ class EarlyStopping:
             against: validation data in the same form, for signals that compare two sets (`TrainValDisparity`).
         """
         epoch = self._calls
-        if epoch == 0 and self.warmup:
+        if epoch == 0 and self.warmup and not self._checked:
             self.check(loader, against=against)
         if epoch >= self.warmup and (epoch + 1) % self.every == 0:
             with self._all_or_nothing():
@@ -199,12 +200,15 @@ class EarlyStopping:
     def check(self, loader: Iterable[Batch], *, against: Iterable[Batch] | None = None) -> None:
         """Measure once without recording anything, to find out before training what cannot be measured.
 
-        Raises what `step` would raise. A `step` during the warm-up calls it by itself, the first time.
+        Raises what `step` would raise, except for losses that are all equal: before training they may be, for instance
+        if the last layer starts with zeros. The first `step` calls it, if that is in the warm-up.
         """
+        self._checked = True
         holders = self.reader, self.reader.cache
         before = [dict(vars(holder)) for holder in holders]
         try:
-            self.reader.read(loader, self._calls, against=against, first=not self._readings)
+            with suppress(NoSpreadError):
+                self.reader.read(loader, self._calls, against=against, first=not self._readings)
         finally:
             for holder, attributes in zip(holders, before, strict=True):
                 vars(holder).update(attributes)

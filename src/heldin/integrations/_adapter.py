@@ -7,7 +7,7 @@ of them measures); `finish` when training ends, for whatever reason.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.optim import Optimizer
 
 from heldin.distributed import gather, is_distributed, rank
-from heldin.errors import ArgumentError, HeldinError, MissingExtraError, NoSpreadError, require_integer, warn
+from heldin.errors import ArgumentError, HeldinError, MissingExtraError, require_integer, warn
 from heldin.integrations._loss_capture import CapturedLosses, LossForm
 from heldin.measuring import NUM_BATCHES, Probes, SignalChoice
 from heldin.probing import Probe, draw
@@ -195,8 +195,7 @@ class Adapter:
         self._checked = True
         if self.stopper.history or self.decision.stop:
             return  # training is resumed
-        # Before training all losses may be equal, for instance if the last layer starts with zeros.
-        with self._measuring(), suppress(NoSpreadError):
+        with self._measuring():
             self.stopper.check(self._source(loader))
 
     def after_epoch(self, loader: Iterable[object]) -> dict[str, float]:
@@ -216,8 +215,7 @@ class Adapter:
     def measure_and_decide(self, loader: Iterable[object]) -> dict[str, float]:
         """Call `EarlyStopping.step` once. Return the values to log if it measured: `{"heldin/<signal>": value}`."""
         num_readings = len(self.stopper.history)
-        checked = replaced_attributes(self.stopper, check=_nothing) if self._checked else nullcontext()
-        with self._measuring(), checked:  # in a warm-up `step` would check again
+        with self._measuring():
             if self.stopper.step(self._source(loader)):
                 self._report_once()
         if len(self.stopper.history) == num_readings:
@@ -365,10 +363,6 @@ class StepCounter:
 
     def _increment(self, *_: object) -> None:
         self.count += 1
-
-
-def _nothing(*_: object, **__: object) -> None:
-    """Do nothing."""
 
 
 def _notify(message: str) -> None:

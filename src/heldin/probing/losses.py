@@ -206,10 +206,6 @@ def _from_pair(loss_fn: LossFunction, ignored: int | None, check: bool, model: n
     return _per_sample(losses, expected, mask, check=check)
 
 
-def _from_batch(sample_losses: SampleLosses, check: bool, model: nn.Module, batch: Batch) -> Tensor:
-    return _per_sample(sample_losses(model, clone_tensors(batch)), check=check)
-
-
 def _refuse_per_sample(model: nn.Module, batch: Batch) -> Tensor:
     raise UnmeasurableError(NEEDS_SAMPLE_LOSSES)
 

@@ -45,7 +45,8 @@ def as_rule(rule: Rule | str, patience: int | None = None) -> Rule:
     if not isinstance(rule, str) or rule not in NAMED:
         raise ArgumentError(
             f"Parameter `rule` should be a rule, such as NthRise(5), or one of {', '.join(map(repr, NAMED))}. "
-            f"Found `rule = {rule!r}`.{near_match(rule, NAMED)} Your own rule should be a subclass of heldin.rules.Rule."
+            f"Found `rule = {rule!r}`.{near_match(rule, NAMED)} "
+            "Your own rule should be a subclass of heldin.rules.Rule."
         )
     return NAMED[rule]() if patience is None else NAMED[rule](patience=patience)
 
