@@ -55,5 +55,5 @@ bench: $(STAMP)  ## measure time and memory as ratios, into benchmarks/results/
 docs: $(STAMP)  ## build the documentation, into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet && echo "open site/index.html"
 
-clean:  ## remove everything that make created, also .venv
-	rm -rf $(VENV) build site .mypy_cache .pytest_cache .ruff_cache .hypothesis
+clean:  ## remove what make installed and built, also .venv; records of runs stay
+	rm -rf $(VENV) build site src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
