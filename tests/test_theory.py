@@ -338,6 +338,7 @@ def sgd_step(model, batch, learning_rate):
     return stepped
 
 
+@pytest.mark.filterwarnings("ignore:2 of 5 trainable parameters received no gradient")
 @pytest.mark.parametrize("mode", ["train", "eval"])
 @pytest.mark.parametrize("build", MODELS.values(), ids=MODELS)
 def test_the_penalty_is_that_of_real_optimizer_steps(build, mode):

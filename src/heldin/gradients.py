@@ -39,7 +39,7 @@ class Gradients:
     scales: tuple[float, ...]  # (s,)
     sizes: tuple[int, ...]  # number of values in each parameter tensor; their sum is d
     split: int  # rows before it belong to the first set of batches, the rest to the second
-    num_samples: tuple[int, ...] = ()  # (s,): samples per batch; empty if unknown
+    num_samples: tuple[int, ...] = ()  # (s,): samples per batch, 0 where unknown; empty if not needed
 
     @property
     def num_batches(self) -> int:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.utils import clip_grad_norm_
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Subset
 
 from heldin import GradientDisparity
 from heldin.errors import ArgumentError, BatchesError, UnmeasurableError
@@ -189,7 +189,7 @@ def test_too_few_batches_are_refused_with_a_remedy(mlp, mnist):
     trainer, _ = make_trainer(mlp)
     HeldInStopping(loss_fn=LOSS).attach(trainer, mlp)
     with pytest.raises(BatchesError, match="Found 1 in the loader. Train with a smaller batch size"):
-        trainer.run(DataLoader(mnist, batch_size=len(mnist)), max_epochs=1)
+        trainer.run(DataLoader(Subset(mnist, range(9)), batch_size=9), max_epochs=1)
 
 
 def test_a_supervised_trainer_with_accumulated_gradients(mlp, loader):

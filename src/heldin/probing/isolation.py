@@ -305,7 +305,7 @@ def _remove_hooks(undo: Undo, *registries: dict[int, Any]) -> None:
 @contextmanager
 def eager_full_precision(*, device_types: set[str], autocast: bool) -> Iterator[None]:
     """Gradients on, inference mode off, compiled code off; full precision, unless `autocast` leaves it as it is."""
-    with ExitStack() as stack:
+    with undoing() as undo, ExitStack() as stack:
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.enable_grad())
         if not autocast:
@@ -313,7 +313,9 @@ def eager_full_precision(*, device_types: set[str], autocast: bool) -> Iterator[
                 if torch.amp.is_autocast_available(device_type):
                     stack.enter_context(torch.autocast(device_type, enabled=False))
         if "torch._dynamo" in sys.modules:  # otherwise nothing is compiled, and importing it is slow
-            stack.enter_context(torch.compiler.set_stance("force_eager"))
+            stances: list[Any] = []
+            undo.callback(lambda: [stance.__exit__(None, None, None) for stance in stances])
+            stances.append(torch.compiler.set_stance("force_eager"))  # takes effect at once
         yield
 
 

@@ -215,7 +215,7 @@ class Probe:
         """One forward pass and the gradients of its losses, or of each of `num_parts` random parts of them."""
         if self.loss.batch_loss is not None:
             loss = self.training_loss(batch).reshape(1)
-            return [_batch_gradient(loss, self.loss.count_samples(batch), wanted, parameters)]
+            return [_batch_gradient(loss, self.loss.count_samples(batch) or 0, wanted, parameters)]
         losses = self.losses(batch)
         if num_parts == 1:
             return [_batch_gradient(losses, losses.numel(), wanted, parameters)]
@@ -262,13 +262,12 @@ class Probe:
             skipped = f"{len(problems)} of {len(results) + len(others)} batches skipped with rescale={name!r}"
             self.warn_once(f"skipped with {name}", f"{skipped}: {problems[0].value}.")
         kept = [*first, *second]
-        num_samples = tuple(result.num_samples for result in kept if result.num_samples is not None)
         return Gradients(
             rows=tuple(result.rows[backward_pass(name)] for result in kept),
             scales=tuple(result.scales.get(name, 1.0) for result in kept),
             sizes=tuple(map(num_values, parameters)),
             split=len(first),
-            num_samples=num_samples if len(num_samples) == len(kept) else (),
+            num_samples=tuple(result.num_samples for result in kept),
         )
 
 
@@ -277,7 +276,7 @@ class BatchResult:
     """The losses of a batch, and for each re-scaling a gradient and its scale, or the problem with it."""
 
     losses: Tensor  # (m,), or (1,) for a batch loss
-    num_samples: int | None  # None if unknown
+    num_samples: int  # 0 if unknown
     rows: dict[str, Row] = field(default_factory=dict)  # by backward pass
     scales: dict[Rescale, float] = field(default_factory=dict)
     problems: dict[Rescale, BatchProblem] = field(default_factory=dict)
@@ -292,7 +291,7 @@ class BatchResult:
 
 def _batch_gradient(
     losses: Tensor,
-    num_samples: int | None,
+    num_samples: int,
     wanted: list[Rescale],
     parameters: list[nn.Parameter],
     *,

@@ -222,12 +222,12 @@ class NoiseScale(Signal[Gram]):
     unbiased: bool = True
 
     def read(self, gram: Gram) -> float:
-        if not gram.num_samples:
+        if 0 in gram.num_samples:
             raise UnmeasurableError(
                 "The noise scale is a number of samples, so those of a batch should be counted. Found batches whose "
                 "tensors do not show how many there are. Pass num_samples=f with f(batch) -> int."
             )
-        size = fmean(gram.num_samples[: gram.split])
+        size = fmean(gram.num_samples[: gram.split]) if gram.num_samples else 1.0
         signal_sq = fmean(gram.inner(i, j) for i, j in gram.pairs())
         noise = variance(gram)
         if not self.unbiased:
