@@ -24,6 +24,7 @@ BASES = {
     "UnmeasurableError": ArgumentError,
     "BatchesError": ValueError,
     "NoSpreadError": errors.BatchesError,
+    "NotPositiveError": errors.BatchesError,
     "LossError": ValueError,
     "NotFiniteError": errors.LossError,
     "MissingExtraError": ImportError,

@@ -30,7 +30,15 @@ from heldin import (
     any_of,
     replay,
 )
-from heldin.errors import ArgumentError, BatchesError, HeldinWarning, LossError, MissingExtraError, NotFiniteError
+from heldin.errors import (
+    ArgumentError,
+    BatchesError,
+    HeldinWarning,
+    LossError,
+    MissingExtraError,
+    NotFiniteError,
+    NotPositiveError,
+)
 
 LOSS = nn.CrossEntropyLoss()
 
@@ -136,7 +144,8 @@ def test_every_and_warmup_count_calls():
 
 
 def test_calls_that_are_not_due_do_not_use_the_loader():
-    stopper = EarlyStopping(net(), LOSS, every=2)
+    stopper = EarlyStopping(net(), LOSS, every=3)
+    assert not stopper.step(loader())  # checks once
     assert not stopper.step(iter(()))
 
 
@@ -208,9 +217,10 @@ def test_a_check_raises_what_a_step_would_raise():
 
 
 def test_an_unusable_loss_is_found_in_the_first_call_of_a_warmup():
-    stopper = EarlyStopping(net(), lambda output, target: output.mean(), warmup=10)
-    with pytest.raises(LossError, match="one value per sample. Found a single number"):
-        stopper.step(loader())
+    for later in ({"warmup": 10}, {"every": 10}):
+        stopper = EarlyStopping(net(), lambda output, target: output.mean(), **later)
+        with pytest.raises(LossError, match="one value per sample. Found a single number"):
+            stopper.step(loader())
     assert stopper.state_dict() == EarlyStopping(net(), LOSS).state_dict()
     passes = []
 
@@ -223,6 +233,22 @@ def test_an_unusable_loss_is_found_in_the_first_call_of_a_warmup():
         stopper.step(loader())
         assert len(passes) == expected
     assert [reading.epoch for reading in stopper.history] == [3, 4]
+
+
+def test_losses_that_are_not_positive_are_found_by_a_check_and_later_recorded_as_nan():
+    factor = torch.tensor(-1.0)
+    stopper = EarlyStopping(
+        net(),
+        batch_loss=lambda model, batch: factor * LOSS(model(batch[0]), batch[1]),
+        signal=GradientDisparity(rescale="mean"),
+    )
+    with pytest.raises(NotPositiveError, match="should be positive.*add a constant"):
+        stopper.check(loader())
+    factor.fill_(1.0)
+    stopper.step(loader())
+    factor.fill_(-1.0)
+    with pytest.warns(HeldinWarning, match="Recorded as NaN at epoch 1"):
+        stopper.step(loader())
 
 
 def test_several_signals_are_measured_and_the_first_decides():

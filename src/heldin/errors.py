@@ -33,6 +33,10 @@ class NoSpreadError(BatchesError):
     """The losses of each batch are all equal, so they cannot be rescaled. Usually the model fits the data exactly."""
 
 
+class NotPositiveError(BatchesError):
+    """The mean losses of the batches are not positive, so gradients cannot be divided by them."""
+
+
 class LossError(HeldinError, ValueError):
     """The loss function returns no usable value per sample."""
 

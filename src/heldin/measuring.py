@@ -22,6 +22,7 @@ from heldin.errors import (
     HeldinError,
     NoSpreadError,
     NotFiniteError,
+    NotPositiveError,
     UnmeasurableError,
     require_choice,
     require_integer,
@@ -41,6 +42,7 @@ Probes = Literal["fresh", "fixed"]
 SignalChoice = Signal[Any] | str | Sequence[Signal[Any] | str] | Mapping[str, Signal[Any]]
 
 NUM_BATCHES = 5  # s in the paper
+DIVERGED = (NotFiniteError, NoSpreadError, NotPositiveError)  # NaN after the first reading
 NUM_POOLED = 40  # batches whose losses are pooled for rescale="pooled_std", as in the paper's MRNet experiments
 
 
@@ -215,7 +217,7 @@ class SignalReader:
         if self.skip_unmeasurable:
             tolerate = (UnmeasurableError, BatchesError)
         elif not first:
-            tolerate = (UnmeasurableError, NotFiniteError, NoSpreadError)
+            tolerate = (UnmeasurableError, *DIVERGED)
         found, failed = compute_needs([signal.needs for signal in self.signals.values()], context, tolerate=tolerate)
         values: dict[str, float | None] = {}
         skipped: dict[str, HeldinError] = {}
@@ -223,7 +225,7 @@ class SignalReader:
         for label, signal in self.signals.items():
             if signal.needs in failed:
                 error = failed[signal.needs]
-                if isinstance(error, (NotFiniteError, NoSpreadError)) and not self.skip_unmeasurable:
+                if isinstance(error, DIVERGED) and not self.skip_unmeasurable:
                     values[label] = math.nan
                     self._warn_nan(error, epoch)
                 else:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from typing_extensions import Never
 
 VERSION = 1
+CHECK = -1  # the epoch of a check: another rank that measures meanwhile is found out
 
 
 class EarlyStopping:
@@ -185,9 +186,10 @@ class EarlyStopping:
             against: validation data in the same form, for signals that compare two sets (`TrainValDisparity`).
         """
         epoch = self._calls
-        if epoch == 0 and self.warmup and not self._checked:
+        is_due = epoch >= self.warmup and (epoch + 1) % self.every == 0
+        if epoch == 0 and not is_due and not self._checked:
             self.check(loader, against=against)
-        if epoch >= self.warmup and (epoch + 1) % self.every == 0:
+        if is_due:
             with self._all_or_nothing():
                 reading = self.reader.read(loader, epoch, against=against, first=not self._readings)
                 if self.keep is not None and self.reader.together and is_distributed():
@@ -201,14 +203,14 @@ class EarlyStopping:
         """Measure once without recording anything, to find out before training what cannot be measured.
 
         Raises what `step` would raise, except for losses that are all equal: before training they may be, for instance
-        if the last layer starts with zeros. The first `step` calls it, if that is in the warm-up.
+        if the last layer starts with zeros. The first `step` calls it, unless it measures itself.
         """
         self._checked = True
         holders = self.reader, self.reader.cache
         before = [dict(vars(holder)) for holder in holders]
         try:
             with suppress(NoSpreadError):
-                self.reader.read(loader, self._calls, against=against, first=not self._readings)
+                self.reader.read(loader, CHECK, against=against, first=not self._readings)
         finally:
             for holder, attributes in zip(holders, before, strict=True):
                 vars(holder).update(attributes)

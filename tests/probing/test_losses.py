@@ -339,11 +339,14 @@ def test_sample_losses_of_another_number_of_samples_are_refused():
     assert declared.per_sample()(model, batch).shape == (24,)
 
 
-def test_batches_whose_tensors_differ_in_length_hide_their_number_of_samples():
-    graph = {"nodes": torch.randint(7, (9, 2)), "edges": torch.zeros(2, 30)}
+def test_the_number_of_samples_is_declared_for_batches_that_hide_it():
+    graphs = {"nodes": torch.randint(7, (9, 2)), "edges": torch.zeros(2, 30)}
     per_graph = TrainingLoss(None, lambda model, batch: model(batch["nodes"]).reshape(3, -1).sum(1))
-    assert per_graph.count_samples(graph) is None
-    assert per_graph.per_sample()(Tokens(), graph).shape == (3,)
+    assert per_graph.count_samples(graphs) is None
+    with pytest.raises(LossError, match="each of the 2 or 9 samples"):
+        per_graph.per_sample()(Tokens(), graphs)
+    declared = TrainingLoss(None, per_graph.sample_losses, num_samples=lambda batch: 3)
+    assert declared.per_sample()(Tokens(), graphs).shape == (3,)
 
 
 def contrastive(model, batch):
@@ -390,3 +393,41 @@ def test_a_model_with_several_outputs_is_refused_with_a_template():
 def test_a_model_with_further_arguments_is_refused_with_a_template():
     with pytest.raises(LossError, match=r"missing 1 required positional argument: 'hidden'[\s\S]*def sample_losses"):
         losses_of(nn.MSELoss(), Recurrent(), (torch.randn(4, 3), torch.randn(4, 2)))
+
+
+def test_labels_of_tokens_are_found_by_their_key_and_other_padding_is_left_out():
+    model, x, labels = Tokens(), torch.randint(7, (4, 6)), torch.randint(1, 5, (4, 6))
+    labels[1, 3:] = 0
+    batch = {"labels": labels, "x": x, "attention_mask": torch.ones(4, 6, dtype=torch.long)}
+
+    def losses(model, batch):
+        return F.cross_entropy(
+            model(batch["x"]).flatten(0, 1), batch["labels"].flatten(), ignore_index=0, reduction="none"
+        )
+
+    expected = [F.cross_entropy(scores, row, ignore_index=0) for scores, row in zip(model(x), labels, strict=True)]
+    for shape in ((24,), (4, 6)):
+        found = TrainingLoss(None, lambda model, batch, shape=shape: losses(model, batch).view(shape)).per_sample()
+        assert torch.allclose(found(model, batch), torch.stack(expected))
+
+
+@pytest.mark.parametrize("num", [12, 5], ids=["some samples dropped", "another tensor"])
+def test_losses_are_compared_with_batches_whose_tensors_differ_in_length(num):
+    batch = (torch.randn(16, 3), torch.zeros(16), torch.ones(7))
+    with pytest.raises(LossError, match=rf"each of the 7 or 16 samples of a batch. Found shape \({num},\)"):
+        TrainingLoss(None, lambda model, batch: model(batch[0])[:num, 0]).per_sample()(nn.Linear(3, 1), batch)
+
+
+def test_sample_losses_that_broadcast_are_refused():
+    batch = (torch.randn(8, 3), torch.randn(8))
+    with pytest.raises(LossError, match=r"Found shape \(8, 8\).*broadcast"):
+        TrainingLoss(None, lambda model, batch: (model(batch[0]) - batch[1]) ** 2).per_sample()(nn.Linear(3, 1), batch)
+
+
+def test_an_error_inside_the_model_is_not_hidden():
+    class Broken(nn.Linear):
+        def forward(self, x):
+            return len(3)
+
+    with pytest.raises(TypeError, match="has no len"):
+        losses_of(nn.MSELoss(), Broken(3, 3), (torch.randn(4, 3), torch.randn(4, 3)))

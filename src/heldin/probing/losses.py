@@ -34,7 +34,10 @@ PER_SAMPLE_REMEDY = (
     'reduction="none".'
 )
 
-LOSS_REMEDY = "Pass loss_fn=nn.CrossEntropyLoss() for (x, y) batches, or loss_fn=None with sample_losses=f for others."
+LOSS_REMEDY = (
+    "Pass loss_fn=nn.CrossEntropyLoss() for (x, y) batches, loss_fn=None with sample_losses=f for others, or "
+    "batch_loss=f for a loss of whole batches."
+)
 NEEDS_SAMPLE_LOSSES = (
     "It needs the losses of single samples. Found batch_loss, one number for a whole batch. Choose a signal that does "
     'not: GradientDisparity(rescale="mean"), GradientVariance(rescale="mean"), "cosine", "sign", "inner_product"; or '
@@ -127,17 +130,30 @@ class TrainingLoss:
     def _from_batch(self, model: nn.Module, batch: Batch, *, check: bool) -> Tensor:
         assert self.sample_losses is not None
         losses = self.sample_losses(model, clone_tensors(batch))
-        num = self.count_samples(batch)
-        if num is None or not isinstance(losses, Tensor) or losses.ndim == 0 or losses.shape[0] in (0, num):
+        if not isinstance(losses, Tensor) or losses.ndim == 0 or losses.numel() == 0:
             return _per_sample(losses, check=check)
-        tokens = _tokens_of(batch, num, losses.numel()) if losses.ndim == 1 else None
-        if tokens is None:
+        if self.num_samples is not None:
+            sizes = {int(self.num_samples(batch))}
+        else:
+            sizes = {tensor.shape[0] for tensor in tensors_of(batch) if tensor.ndim}
+        labels = _token_labels(batch, sizes, losses)
+        if labels is not None:
+            losses = losses.view(labels.shape)
+            counted = _labelled(labels, losses.detach()) if check else labels != IGNORED_LABEL
+            return _per_sample(losses, mask=None if check and counted.all() else counted, check=check)
+        if sizes and losses.shape[0] not in sizes:
             raise LossError(
-                f"sample_losses should return one value for each of the {num} samples of a batch. Found shape "
-                f"{tuple(losses.shape)}. Reshape the losses to ({num}, ...), or, if the batch has another number of "
-                "samples, declare it: num_samples=f with f(batch) -> int."
+                f"sample_losses should return one value for each of the {' or '.join(map(str, sorted(sizes)))} samples "
+                f"of a batch. Found shape {tuple(losses.shape)}. Return a tensor of shape (m,), or, if the batch has "
+                "another number of samples, declare it: num_samples=f with f(batch) -> int."
             )
-        return _per_sample(losses.view(tokens.shape), mask=tokens != IGNORED_LABEL, check=check)
+        if losses.ndim == 2 and losses.shape[0] == losses.shape[1] > 1:
+            raise LossError(
+                f"sample_losses should return one value per sample. Found shape {tuple(losses.shape)}, and no "
+                "tensor of that shape in the batch: outputs (m, 1) and targets (m,) broadcast to it. Return a tensor "
+                "of shape (m,)."
+            )
+        return _per_sample(losses, check=check)
 
 
 def unreduced(loss_fn: LossFunction | None) -> LossFunction:
@@ -221,14 +237,26 @@ def _checked_scalar(loss: object) -> Tensor:
     return _per_sample(loss.reshape(1)).sum()
 
 
-def _tokens_of(batch: Batch, num: int, num_losses: int) -> Tensor | None:
-    """The labels (m, t) of a batch of `num` texts with `num_losses` tokens in all, shifted by one if that fits."""
-    for labels in reversed(tensors_of(batch)):  # targets come last
-        if labels.ndim > 1 and labels.shape[0] == num and not labels.is_floating_point():
+def _token_labels(batch: Batch, sizes: set[int], losses: Tensor) -> Tensor | None:
+    """The labels (m, t) of these losses (m, t) or (m * t,), perhaps shifted by one; None if the batch has none."""
+    names = ("labels", "label", "targets", "target")
+    named = [batch[name] for name in names if name in batch] if isinstance(batch, Mapping) else []
+    for labels in (*named, *reversed(tensors_of(batch))):  # targets come last
+        if isinstance(labels, Tensor) and labels.ndim == 2 and labels.shape[0] in sizes:
             for tokens in (labels, labels[:, 1:]):
-                if tokens.numel() == num_losses:
+                is_flat = losses.ndim == 1 and losses.numel() == tokens.numel() > len(tokens)
+                if not tokens.is_floating_point() and (is_flat or losses.shape == tokens.shape):
                     return tokens
     return None
+
+
+def _labelled(labels: Tensor, losses: Tensor) -> Tensor:
+    """Which tokens count: not those with torch's label for padding, nor with another one that the loss ignores."""
+    counted = labels != IGNORED_LABEL
+    ignored = torch.unique(labels[counted & (losses == 0.0)])
+    if len(ignored) == 1 and bool((losses[labels == ignored] == 0.0).all()):
+        counted = counted & (labels != ignored)
+    return counted
 
 
 def _losses_of_pair(loss_fn: LossFunction, model: nn.Module, batch: Batch) -> tuple[Any, Any]:
@@ -237,6 +265,8 @@ def _losses_of_pair(loss_fn: LossFunction, model: nn.Module, batch: Batch) -> tu
     try:
         output = model(inputs)
     except TypeError as error:
+        if _accepts(model, inputs):
+            raise
         raise LossError(
             f"The model should be callable with the inputs of an (inputs, targets) batch alone. Found: {error}. "
             + _template("outputs", "model(inputs, ...)  # with the arguments it needs")
@@ -259,6 +289,15 @@ def _losses_of_pair(loss_fn: LossFunction, model: nn.Module, batch: Batch) -> tu
             f"{tuple(losses.shape)}. Reshape the targets, for instance with y.view_as(output)."
         )
     return losses, target
+
+
+def _accepts(model: nn.Module, inputs: object) -> bool:
+    """Whether `forward` can be called with these inputs alone."""
+    try:
+        inspect.signature(model.forward).bind(inputs)
+    except TypeError:
+        return False
+    return True
 
 
 def _template(outputs: str, call: str) -> str:

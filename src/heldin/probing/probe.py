@@ -16,7 +16,15 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from heldin.errors import ArgumentError, BatchesError, LossError, NoSpreadError, WarnOnce, require_choice
+from heldin.errors import (
+    ArgumentError,
+    BatchesError,
+    LossError,
+    NoSpreadError,
+    NotPositiveError,
+    WarnOnce,
+    require_choice,
+)
 from heldin.gradients import Gradients, Row
 from heldin.probing import rescaling
 from heldin.probing.batches import Batch, as_list, split_indices, to_device
@@ -403,6 +411,11 @@ def _too_few_batches(
 ) -> BatchesError:
     others = " and at least 1 to compare them with" if first >= at_least else ""
     skipped = f"; {len(problems)} skipped, one because {problems[0].value}" if problems else ""
+    if BatchProblem.NOT_POSITIVE in problems:
+        return NotPositiveError(
+            f"The mean loss of at least {at_least} batches should be positive with rescale={name!r}. Found "
+            f'{first + second}{skipped}. Use rescale="grad_std", or add a constant to the loss.'
+        )
     if equal:
         remedy = "Is the loss a constant? Or does the model fit these batches exactly? Then nothing is left to measure."
     elif BatchProblem.SINGLE_SAMPLE in problems:
