@@ -282,6 +282,29 @@ def test_an_overridden_compute_loss_is_measured(attached, run, make_mlp, make_tr
     assert values_of(stopping) == pytest.approx(values_of(expected), rel=1e-4)
 
 
+def test_a_compute_loss_of_the_same_value_before_training_is_not_taken_for_the_models(
+    run, make_mlp, make_trainer, values_of
+):
+    class SameAtZero(Trainer):
+        def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+            return cross_entropy(model(**inputs)["logits"], inputs["labels"], label_smoothing=0.3)
+
+    def losses(model, batch):
+        return cross_entropy(model(**batch)["logits"], batch["labels"], reduction="none", label_smoothing=0.3)
+
+    values = []
+    for arguments in ({}, {"sample_losses": losses}):
+        model = run.Digits(make_mlp())
+        head = [part for part in model.modules() if isinstance(part, nn.Linear)][-1]
+        nn.init.zeros_(head.weight)
+        nn.init.zeros_(head.bias)  # every loss is log 10
+        trainer = make_trainer(model, num_train_epochs=1, subclass=SameAtZero)
+        stopping = HeldInStopping(**arguments).attach(trainer)
+        trainer.train()
+        values.append(values_of(stopping))
+    assert values[0] == pytest.approx(values[1], rel=1e-4)
+
+
 def test_a_compute_loss_may_use_keys_that_the_model_does_not_take(run, data, make_mlp, make_trainer, values_of):
     class Weighted(Trainer):
         def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):

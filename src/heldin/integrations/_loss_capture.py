@@ -177,16 +177,16 @@ class CapturedLosses:
             if not captured.parts:
                 self.form = LossForm.BATCH
                 return self.form
-            whole = _gradient(captured.loss, parameters)
-            terms = _gradient(captured.total(), parameters)
+            whole = gradient(captured.loss, parameters)
+            terms = gradient(captured.total(), parameters)
             found.append(captured)
             rests.append([one - other for one, other in zip(whole, terms, strict=True)])
-            tolerance = captured.eps**0.5 * _norm(whole)
-            complete = complete and captured.is_complete and not _norm(rests[-1]) > tolerance
+            tolerance = captured.eps**0.5 * norm(whole)
+            complete = complete and captured.is_complete and not norm(rests[-1]) > tolerance
         first, last = found[0], found[-1]
         self.form = LossForm.SAMPLES if complete else LossForm.BATCH
         if not complete and len(found) > 1 and abs(first.rest - last.rest) <= max(first.tolerance, last.tolerance):
-            change = _norm([one - other for one, other in zip(rests[0], rests[-1], strict=True)])
+            change = norm([one - other for one, other in zip(rests[0], rests[-1], strict=True)])
             self.form = LossForm.SAMPLES_AND_PENALTY if change <= tolerance else LossForm.BATCH
             self.penalty = first.rest
         return self.form
@@ -413,13 +413,15 @@ def _ratio(term: Term) -> Tensor | float:
     return term.value / total if total != 0 else 1.0
 
 
-def _gradient(loss: Tensor, parameters: Sequence[nn.Parameter]) -> list[Tensor]:
+def gradient(loss: Tensor, parameters: Sequence[nn.Parameter]) -> list[Tensor]:
+    """The gradient of a loss, dense, with zeros for parameters that it does not depend on."""
     parts = derivatives(loss, parameters, keep_graph=True)
     dense = (part if part is None or part.layout is torch.strided else part.to_dense() for part in parts)
     return [torch.zeros_like(p) if part is None else part for p, part in zip(parameters, dense, strict=True)]
 
 
-def _norm(parts: Sequence[Tensor]) -> float:
+def norm(parts: Sequence[Tensor]) -> float:
+    """The norm of a gradient."""
     return float(sum(float(torch.linalg.vector_norm(part)) ** 2 for part in parts) ** 0.5)
 
 

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from heldin.distributed import gather, is_distributed
 from heldin.errors import ArgumentError, HeldinWarning, LossError
 from heldin.integrations._adapter import Losses, OutputAdapter, full_precision, missing_extra
-from heldin.integrations._loss_capture import LOSS_REMEDY, CapturedLosses
+from heldin.integrations._loss_capture import LOSS_REMEDY, CapturedLosses, gradient, norm
 from heldin.probing import Probe, draw
 from heldin.probing.batches import Batch, to_device
 from heldin.probing.isolation import find_generators
@@ -160,27 +160,36 @@ class HeldInStopping(OutputAdapter, TrainerCallback):  # type: ignore[misc]
         return own if all(agree) else step
 
     def _is_own_loss(self, own: OutputLosses, step: CapturedLosses, model: nn.Module, loader: Iterable[Batch]) -> bool:
-        """True if the mean of the model's losses is the loss that the Trainer computes, for the same batch and seed."""
+        """True if the mean of the model's losses is the loss that the Trainer computes, for the same batch and seed.
+
+        Their gradients are compared too: before training most losses have about the same value.
+        """
         (batch,) = draw(self._source(loader), 1, seed=self.seed)
         probe = Probe(model, None, batch_loss=step.batch_loss)
-        inferred: float | None = None
-        with full_precision(model):
-            try:
-                with probe.session() as devices:
-                    inferred = _inferred_loss(own, model, to_device(batch, devices))
-            except Exception:  # the model does not return its loss for such a batch, or it is another loss
-                inferred = None
-            try:
-                with probe.session() as devices:
-                    computed = float(step.batch_loss(model, to_device(batch, devices)).detach())
-            except Exception as error:  # whatever a compute_loss raises outside of training
-                found = "" if inferred is None else f", while the mean of the losses of the model is {inferred:.6g}"
-                raise LossError(
-                    "The loss that the Trainer computes should be known before training, to compare it with the one "
-                    f"that is measured. Found that compute_loss raises {type(error).__name__}: {error}{found}. "
-                    + LOSS_REMEDY
-                ) from error
-        return inferred is not None and abs(inferred - computed) <= 3e-4 * abs(computed)
+
+        def run(loss: Any) -> tuple[float, list[Tensor]]:
+            with full_precision(model), probe.session() as devices:
+                value = loss(model, to_device(batch, devices))
+                return float(value.detach()), gradient(value, probe.parameters())
+
+        try:
+            inferred: tuple[float, list[Tensor]] | None = run(partial(_inferred_loss, own))
+        except Exception:  # the model does not return its loss for such a batch, or it is another loss
+            inferred = None
+        try:
+            computed = run(step.batch_loss)
+        except Exception as error:  # whatever a compute_loss raises outside of training
+            found = "" if inferred is None else f", while the mean of the losses of the model is {inferred[0]:.6g}"
+            raise LossError(
+                "The loss that the Trainer computes should be known before training, to compare it with the one "
+                f"that is measured. Found that compute_loss raises {type(error).__name__}: {error}{found}. "
+                + LOSS_REMEDY
+            ) from error
+        if inferred is None or not abs(inferred[0] - computed[0]) <= 3e-4 * abs(computed[0]):
+            return False
+        eps = max(torch.finfo(part.dtype).eps for part in computed[1])
+        difference = [one - other for one, other in zip(inferred[1], computed[1], strict=True)]
+        return norm(difference) <= max(1e-3, eps**0.5) * norm(computed[1])
 
     def _resolve_losses(self, model: nn.Module, losses: Losses) -> Losses:
         if losses.loss_fn is None or losses.sample_losses is not None or losses.batch_loss is not None:
@@ -246,13 +255,14 @@ def _generators_in(attributes: Mapping[str, object]) -> list[object]:
     return [value for value in attributes.values() if type(value).__name__ in ("Generator", "RandomState", "Random")]
 
 
-def _inferred_loss(losses: OutputLosses, model: nn.Module, batch: Any) -> float:
+def _inferred_loss(losses: OutputLosses, model: nn.Module, batch: Any) -> Tensor:
     """The mean of the losses computed from logits and labels, over tokens as models take it."""
     losses(model, batch)  # finds the kind of loss
     assert losses.kind is not None
     _, logits, labels = _model_outputs(model, batch)
     values, counted = losses.kind(logits, labels, losses.label_smoothing)
-    return float((values.sum() / counted.sum()).detach())
+    mean: Tensor = values.sum() / counted.sum()
+    return mean
 
 
 def _logit_losses(losses: SampleLosses, model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
