@@ -400,6 +400,43 @@ class Dice(PerBatch):
         return 1 - (2 * (found * target).sum() + 1) / (found.sum() + target.sum() + 1)
 
 
+class Wide(PerBatch):
+    """As many features as a batch has samples: rows of features are not samples."""
+
+    data = staticmethod(views)
+
+    def make_net(self):
+        return nn.Sequential(nn.Linear(6, BATCH_SIZE), nn.Tanh())
+
+
+class WideBarlowTwins(Wide):
+    def training_step(self, batch, batch_idx):
+        first, second = (self(view) for view in batch)
+        correlation = F.normalize(first, dim=0).T @ F.normalize(second, dim=0)
+        return (correlation - torch.eye(BATCH_SIZE)).square().sum()
+
+
+class VarianceOfFeatures(Wide):
+    def training_step(self, batch, batch_idx):
+        return F.relu(1 - self(batch[0]).std(0)).mean()
+
+
+class MeanOverSamplesFirst(Wide):
+    """The divergence of a variational autoencoder, summed over the features last."""
+
+    def training_step(self, batch, batch_idx):
+        mu = self(batch[0])
+        return F.mse_loss(mu[:, :6], batch[1]) + mu.square().mean(0).sum()
+
+
+class OneBatchSize(Wide):
+    """A step that cannot be run on another number of samples."""
+
+    def training_step(self, batch, batch_idx):
+        assert len(batch[0]) == BATCH_SIZE
+        return self(batch[0]).square().mean(0).sum()
+
+
 class RootOfSquaredError(PerBatch):
     data = staticmethod(regression)
 
@@ -438,7 +475,8 @@ PER_SAMPLE = (
     Speech,
     ImageText,
 )
-AS_BATCH_LOSS = (Contrastive, BarlowTwins, Dice, RootOfSquaredError, Product)
+FEATURES = (WideBarlowTwins, VarianceOfFeatures, MeanOverSamplesFirst, OneBatchSize)
+AS_BATCH_LOSS = (Contrastive, BarlowTwins, Dice, RootOfSquaredError, Product, *FEATURES)
 
 
 def fit(kind, *, epochs=1, **arguments):
@@ -571,7 +609,7 @@ DOCUMENTED = {  # the rows of the table in docs/integrations/index.md
     "triplet, CTC": [Triplet, Speech],
     "tokens, also flattened and with padding": [LanguageModel, MaskedTokens],
     "contrastive, one loss per pair (CLIP)": [ImageText],
-    "contrastive, over all views (SimCLR, Barlow Twins)": [Contrastive, BarlowTwins],
+    "contrastive, over all views (SimCLR, Barlow Twins)": [Contrastive, BarlowTwins, *FEATURES],
     "dice": [Dice],
     "another function of means (root, product)": [RootOfSquaredError, Product],
 }

@@ -260,7 +260,9 @@ class Adapter:
             probe = Probe(model, None, batch_loss=captured.batch_loss)
             with self._measuring_model(model), probe.session() as devices:
                 batches = [to_device(batch, devices) for batch in batches]
-                form = captured.identify(model, probe.parameters(), batches)
+                captured.identify(model, probe.parameters(), batches)
+            with self._measuring_model(model), probe.session():
+                form = captured.check_rows(model, probe.parameters(), batches[0])
             if single_samples and form is not LossForm.BATCH:
                 with self._measuring_model(model), probe.session(mode="eval"):
                     captured.fix_coefficients(model, batches[0])

@@ -140,6 +140,7 @@ class CapturedLosses:
         self.held = list(held)
         self.form = LossForm.SAMPLES
         self.penalty = 0.0  # the part that is the same for every batch, when it was identified
+        self._rows: dict[int, int] = {}  # of the terms that were identified, by the number of the call
         self._coefficients: dict[int, float] | None = None  # those for single samples
 
     def __call__(self, model: Any, batch: Batch) -> Tensor:
@@ -184,11 +185,32 @@ class CapturedLosses:
             tolerance = captured.eps**0.5 * norm(whole)
             complete = complete and captured.is_complete and not norm(rests[-1]) > tolerance
         first, last = found[0], found[-1]
+        self._rows = {term.index: len(term.losses) for term, _ in first.parts}
         self.form = LossForm.SAMPLES if complete else LossForm.BATCH
         if not complete and len(found) > 1 and abs(first.rest - last.rest) <= max(first.tolerance, last.tolerance):
             change = norm([one - other for one, other in zip(rests[0], rests[-1], strict=True)])
             self.form = LossForm.SAMPLES_AND_PENALTY if change <= tolerance else LossForm.BATCH
             self.penalty = first.rest
+        return self.form
+
+    def check_rows(self, model: Any, parameters: Sequence[nn.Parameter], batch: Batch) -> LossForm:
+        """Find out whether the rows of the terms are samples: their number has to follow that of the batch.
+
+        It is called for the first of the batches of `identify`, in another session with the same seed. If there is no
+        other number of samples to try, no dimension of a parameter may be equal to the number of rows.
+        """
+        rows = {*self._rows.values()}
+        if rows == {1} or self.form is LossForm.BATCH:
+            return self.form
+        try:
+            (num,) = rows
+            index = torch.arange(num // 2 if num > 3 else 2 * num) % num
+            _, terms = self._record(model, select_samples(batch, num, index))
+            follows = self._rows.keys() <= {term.index for term in terms if len(term.losses) == len(index)}
+        except Exception:  # hidden in objects, or a step for batches of one size
+            follows = len(rows) == 1 and not rows & {size for parameter in parameters for size in parameter.shape}
+        if not follows:
+            self.form = LossForm.BATCH
         return self.form
 
     def fix_coefficients(self, model: Any, batch: Batch) -> None:
@@ -262,9 +284,9 @@ class Recorder(TorchFunctionMode):
         self.terms: list[Term] = []
         tensors = [tensor for tensor in _tensors_in(batch) if tensor.ndim]
         self._labels = [tensor for tensor in tensors if tensor.ndim > 1 and not tensor.is_floating_point()]
-        self._num = tensors[0].shape[0] if tensors else None
+        self.num = tensors[0].shape[0] if tensors else None
         if num_samples is not None:
-            self._num = int(num_samples(batch))
+            self.num = int(num_samples(batch))
         self._hidden = not tensors  # in objects
         self._of_batch = {id(tensor): weakref.ref(tensor) for tensor in tensors}
         self._constants: dict[int, Tensor] = {}
@@ -322,7 +344,7 @@ class Recorder(TorchFunctionMode):
         target, ignored = arguments.get("target"), arguments.get("ignore_index")
         if not isinstance(target, Tensor) or target.is_floating_point():
             target = None
-        if target is not None and target.ndim == 1 and self._num not in (None, 1, target.numel()):
+        if target is not None and target.ndim == 1 and self.num not in (None, 1, target.numel()):
             self._find_tokens(target, ignored)
         if value.ndim or not self._is_recordable(value):
             return
@@ -347,7 +369,7 @@ class Recorder(TorchFunctionMode):
         return value.grad_fn is not None and self._is_of_batch(value)
 
     def _add(self, value: Tensor, elements: Tensor, counted: Tensor | None, *, is_mean: bool) -> None:
-        num = elements.shape[0] if self._num is None else self._num
+        num = elements.shape[0] if self.num is None else self.num
         if elements.shape[0] != num or elements.ndim == 0:
             if num != 1 and not (elements.ndim == 1 and elements.numel() in self._folded):
                 return
@@ -375,11 +397,11 @@ class Recorder(TorchFunctionMode):
 
     def _find_tokens(self, target: Tensor, ignored: int | None) -> None:
         """Find out whether flattened targets are those of a tensor (m, t) of the batch, in order, or shifted by one."""
-        if is_functorch_wrapped_tensor(target) or self._num is None:
+        if is_functorch_wrapped_tensor(target) or self.num is None:
             return
         counted = target != (IGNORED_LABEL if ignored is None else ignored)
         for labels in self._labels:
-            if labels.shape[0] != self._num or is_functorch_wrapped_tensor(labels):
+            if labels.shape[0] != self.num or is_functorch_wrapped_tensor(labels):
                 continue
             flat = labels.flatten(1)
             shifted = functional.pad(flat[:, 1:], (0, 1))
