@@ -114,13 +114,15 @@ def test_rows_of_a_weight_matrix_are_not_samples():
     with pytest.raises(LossError, match="is something else"):
         capture_losses(step, (X, Y))
 
+    model = nn.Linear(3, 4, bias=False)
+
     def penalised(model, batch):
-        return F.cross_entropy(batch[0] @ weight.T, batch[1]) + weight.square().sum()
+        return F.cross_entropy(model(batch[0]), batch[1]) + model.weight.square().sum()
 
     losses = CapturedLosses(penalised)
-    assert losses.identify(None, [weight], [(X, Y), (X.detach() + 1, Y)]) is LossForm.SAMPLES_AND_PENALTY
-    assert losses.penalty == pytest.approx(float(weight.square().sum().detach()))
-    torch.testing.assert_close(losses(None, (X, Y)), F.cross_entropy(X @ weight.T, Y, reduction="none"))
+    assert losses.identify(model, [model.weight], [(X, Y), (X.detach() + 1, Y)]) is LossForm.SAMPLES_AND_PENALTY
+    assert losses.penalty == pytest.approx(float(model.weight.square().sum().detach()))
+    torch.testing.assert_close(losses(model, (X, Y)), F.cross_entropy(model(X), Y, reduction="none"))
 
 
 def test_two_losses_of_a_batch_of_two_are_not_samples():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from pathlib import Path
 
@@ -595,6 +596,36 @@ def test_measuring_and_checking_do_not_change_training(kind):
         results.append((list(module.parameters()), torch.rand(1)))
     assert all(map(torch.equal, results[0][0], results[1][0]))
     assert torch.equal(results[0][1], results[1][1])
+
+
+class LaterDice(Case):
+    """A dice loss joins the cross-entropy in the second epoch."""
+
+    def training_step(self, batch, batch_idx):
+        scores = self(batch[0])
+        found, target = scores.softmax(1), F.one_hot(batch[1], NUM_CLASSES)
+        dice = 1 - 2 * (found * target).sum() / (found.sum() + target.sum())
+        return F.cross_entropy(scores, batch[1]) + float(self.current_epoch > 0) * dice
+
+
+class LaterDiceAndPenalty(LaterDice):
+    def training_step(self, batch, batch_idx):
+        return super().training_step(batch, batch_idx) + 0.01 * self.net[0].weight.square().sum()
+
+
+@pytest.mark.parametrize("kind", [LaterDice, LaterDiceAndPenalty])
+def test_a_loss_that_changes_in_training_is_nan_with_one_warning(kind):
+    stopping, module, said = fit(kind, epochs=3)
+    assert [math.isnan(value) for value in values(stopping)] == [False, True, True]
+    (message,) = [each for each in said if PENALTY not in each]
+    assert message.startswith(
+        "Recorded as NaN at epoch 1: The training loss should be a sum of losses of single samples"
+    )
+    stopping, module, said = fit(kind, epochs=3, warmup=1)
+    assert module.trainer.current_epoch == 3
+    assert values(stopping) == []
+    (message,) = [each for each in said if PENALTY not in each]
+    assert message.startswith("Nothing is measured. The training loss should be a sum of losses of single samples")
 
 
 DOCUMENTED = {  # the rows of the table in docs/integrations/index.md

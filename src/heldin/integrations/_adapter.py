@@ -19,7 +19,7 @@ from torch.optim import Optimizer
 
 from heldin.distributed import gather, is_distributed, rank
 from heldin.errors import ArgumentError, HeldinError, MissingExtraError, require_integer, warn
-from heldin.integrations._loss_capture import CapturedLosses, LossForm
+from heldin.integrations._loss_capture import CapturedLosses, ChangedLossError, LossForm
 from heldin.measuring import NUM_BATCHES, Probes, SignalChoice
 from heldin.probing import Probe, draw
 from heldin.probing.batches import Batch, to_device
@@ -216,7 +216,13 @@ class Adapter:
         """Call `EarlyStopping.step` once. Return the values to log if it measured: `{"heldin/<signal>": value}`."""
         num_readings = len(self.stopper.history)
         with self._measuring():
-            if self.stopper.step(self._source(loader)):
+            try:
+                stop = self.stopper.step(self._source(loader)).stop
+            except ChangedLossError as error:  # at the first reading, after a warm-up; later ones are NaN
+                self.stopper.reader.probe.warn_once("changed loss", f"Nothing is measured. {error}")
+                self.stopper._calls += 1
+                return {}
+            if stop:
                 self._report_once()
         if len(self.stopper.history) == num_readings:
             return {}

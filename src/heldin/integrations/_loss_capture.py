@@ -10,6 +10,7 @@ the weights, and is left out; any other rest means that the loss has no losses o
 from __future__ import annotations
 
 import inspect
+import math
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from heldin.errors import LossError, UnmeasurableError
+from heldin.errors import LossError, NotFiniteError, UnmeasurableError
 from heldin.probing.batches import Batch, select_samples, tensors_of
 from heldin.probing.output_losses import IGNORED_LABEL, masked_mean
 from heldin.probing.probe import derivatives
@@ -44,6 +45,10 @@ _NOT_INDEPENDENT = (
 )
 REDUCTIONS = (Tensor.mean, torch.mean, Tensor.sum, torch.sum)
 MEANS = (Tensor.mean, torch.mean)
+
+
+class ChangedLossError(NotFiniteError):
+    """The loss is no longer what was identified before training. As losses that are not finite, it is read as NaN."""
 
 
 class LossForm(Enum):
@@ -141,6 +146,7 @@ class CapturedLosses:
         self.form = LossForm.SAMPLES
         self.penalty = 0.0  # the part that is the same for every batch, when it was identified
         self._rows: dict[int, int] = {}  # of the terms that were identified, by the number of the call
+        self._rest = (math.nan, 0.0, 0.0)  # norm of the weights, the rest for them, and its tolerance
         self._coefficients: dict[int, float] | None = None  # those for single samples
 
     def __call__(self, model: Any, batch: Batch) -> Tensor:
@@ -148,8 +154,8 @@ class CapturedLosses:
         loss, terms = self._record(model, batch)
         if not is_functorch_wrapped_tensor(loss):  # inside vmap autograd cannot take it apart
             captured = take_apart(loss, terms)
-            if not captured.parts or (self.form is LossForm.SAMPLES and not captured.is_complete):
-                raise LossError(
+            if not captured.parts or not self._is_explained(model, captured):
+                raise (ChangedLossError if self._rows else LossError)(
                     "The training loss should be a sum of losses of single samples: values of torch's losses "
                     "(F.cross_entropy, nn.MSELoss(), ...), or means and sums of tensors with one row per sample. Found "
                     f"{float(loss.detach()):.6g}, of which {captured.rest:.6g} is something else. {LOSS_REMEDY}"
@@ -160,6 +166,16 @@ class CapturedLosses:
         if self._coefficients is None or not self._coefficients.keys() <= by_index.keys():
             raise UnmeasurableError(_NOT_INDEPENDENT)
         return _sum([_times(by_index[index].losses, weight) for index, weight in self._coefficients.items()])
+
+    def _is_explained(self, model: Any, captured: Captured) -> bool:
+        """True if the terms explain the loss, apart from a penalty: the same rest for all batches at the same weights."""
+        if self.form is LossForm.SAMPLES:
+            return captured.is_complete
+        weights = norm([parameter.detach() for parameter in model.parameters() if parameter.requires_grad])
+        if weights != self._rest[0]:
+            self._rest = weights, captured.rest, captured.tolerance
+        _, rest, tolerance = self._rest
+        return not abs(captured.rest - rest) > max(tolerance, captured.tolerance)
 
     def batch_loss(self, model: Any, batch: Batch) -> Tensor:
         """Return the loss of a batch, as one number."""
