@@ -10,13 +10,18 @@ from torch import nn
 from torch.nn import functional as F
 
 from heldin.errors import BatchesError, LossError
-from heldin.integrations._loss_capture import LOSS_FUNCTIONS, CapturedLosses, LossForm, capture_losses
+from heldin.integrations._loss_capture import LOSS_FUNCTIONS, CapturedLosses, LossForm
 from heldin.probing.output_losses import OutputLosses
 
 X = torch.tensor([[1.0, 2.0, 0.5], [0.0, -1.0, 3.0], [2.0, 2.0, 1.0], [0.5, 0.5, 4.0]], requires_grad=True)
 Y = torch.tensor([0, 2, 1, 1])
 EXPECTED = F.cross_entropy(X, Y, reduction="none").detach()
 CLASS_WEIGHTS = torch.tensor([1.0, 2.0, 3.0])
+
+
+def capture_losses(step, batch):
+    """The losses of the samples of a batch, from a step without arguments."""
+    return CapturedLosses(lambda model, batch: step())(None, batch)
 
 
 @pytest.mark.parametrize(

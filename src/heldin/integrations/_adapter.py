@@ -14,15 +14,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 from torch.nn.functional import mse_loss
-from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.optim import Optimizer
 
 from heldin.distributed import gather, is_distributed, rank
-from heldin.errors import ArgumentError, HeldinError, MissingExtraError, require_integer, warn
+from heldin.errors import HeldinError, MissingExtraError, require_integer, warn
 from heldin.integrations._loss_capture import CapturedLosses, ChangedLossError, LossForm
 from heldin.measuring import NUM_BATCHES, Probes, SignalChoice
 from heldin.probing import Probe, draw
 from heldin.probing.batches import Batch, to_device
+from heldin.probing.isolation import unwrap_model
 from heldin.probing.losses import BatchLoss, LossFunction, SampleLosses
 from heldin.probing.output_losses import OutputLosses
 from heldin.rules import Rule
@@ -30,8 +30,6 @@ from heldin.signals import GradientDisparity, signals_by_label
 from heldin.snapshots import Keep
 from heldin.stopping import EarlyStopping
 from heldin.types import Decision, StopReason
-
-SHARDED_CLASSES = {"FullyShardedDataParallel", "FSDPModule", "DTensor", "FlatParameter"}
 
 
 class Losses(NamedTuple):
@@ -176,7 +174,7 @@ class Adapter:
             resume: continue from the stopper of the previous training, unless a state was loaded.
             report: prints the sentence, on one rank; None prints nothing.
         """
-        model = _unwrap_model(model)
+        model = unwrap_model(model)
         losses, signal = self._given_losses, self.signal
         if not self._loss_given:
             losses = Losses(sample_losses=sample_losses)
@@ -404,19 +402,6 @@ def missing_extra(framework: str, package: str | None = None, extra: str | None 
         f"heldin.integrations.{framework} needs {package or framework}. "
         f'Install it: pip install "heldin[{extra or framework}]".'
     )
-
-
-def _unwrap_model(model: nn.Module) -> nn.Module:
-    """Return the model without its DDP wrapper. Sharded models are refused: no rank has all of their parameters."""
-    while isinstance(model, (DataParallel, DistributedDataParallel)):
-        model = model.module
-    classes = {cls.__name__ for part in (*model.modules(), *model.parameters()) for cls in type(part).__mro__}
-    if classes & SHARDED_CLASSES:
-        raise ArgumentError(
-            "Every rank should have the whole model. Found a model whose parameters are sharded over the ranks "
-            "(FSDP, tensor parallel). Train with DDP, or measure on a copy of the whole model with heldin.measure."
-        )
-    return model
 
 
 Adapter.__init__.__qualname__ = "HeldInStopping.__init__"  # the name in the error message for an unknown argument

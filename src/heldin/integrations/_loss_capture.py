@@ -1,6 +1,6 @@
 """Losses per sample from code that returns one number for a batch.
 
-While a training step runs, `capture` records the values of torch's loss functions, and the means and sums of tensors
+While a training step runs, a `Recorder` records the values of torch's loss functions, and the means and sums of tensors
 with one row per sample. The loss that the step returns is then taken apart by autograd: the coefficient of a recorded
 value is the derivative of the loss by it, and the losses of the samples are the recorded ones, weighted by their
 coefficients. What the recorded values do not explain is left. A rest that is the same for two batches is a penalty of
@@ -168,7 +168,7 @@ class CapturedLosses:
         return _sum([_times(by_index[index].losses, weight) for index, weight in self._coefficients.items()])
 
     def _is_explained(self, model: Any, captured: Captured) -> bool:
-        """True if the terms explain the loss, apart from a penalty: the same rest for all batches at the same weights."""
+        """True if the terms explain the loss, but for a penalty: the same rest for all batches at the same weights."""
         if self.form is LossForm.SAMPLES:
             return captured.is_complete
         weights = norm([parameter.detach() for parameter in model.parameters() if parameter.requires_grad])
@@ -255,11 +255,6 @@ class CapturedLosses:
         with Recorder(batch, self.num_samples) as recorder:
             returned = self.run(model, batch)
         return _loss_of(returned), recorder.terms
-
-
-def capture_losses(step: Callable[[], object], batch: Batch) -> Tensor:
-    """Run `step`, which returns its loss or a dict with `"loss"`; return the losses (m,) of the samples of `batch`."""
-    return CapturedLosses(lambda model, batch: step())(None, batch)
 
 
 def take_apart(loss: Tensor, terms: Sequence[Term]) -> Captured:

@@ -187,9 +187,9 @@ class HeldInStopping(OutputAdapter, TrainerCallback):  # type: ignore[misc]
             ) from error
         if inferred is None or not abs(inferred[0] - computed[0]) <= 3e-4 * abs(computed[0]):
             return False
-        eps = max(torch.finfo(part.dtype).eps for part in computed[1])
+        tolerance = max(1e-3, *(torch.finfo(part.dtype).eps ** 0.5 for part in computed[1]))
         difference = [one - other for one, other in zip(inferred[1], computed[1], strict=True)]
-        return norm(difference) <= max(1e-3, eps**0.5) * norm(computed[1])
+        return bool(norm(difference) <= tolerance * norm(computed[1]))
 
     def _resolve_losses(self, model: nn.Module, losses: Losses) -> Losses:
         if losses.loss_fn is None or losses.sample_losses is not None or losses.batch_loss is not None:
