@@ -577,7 +577,8 @@ def test_gradients_of_single_samples_are_those_of_the_reference(kind):
 
 @pytest.mark.parametrize("kind", [Mixup, ImageText])
 def test_gradients_of_single_samples_are_refused_if_losses_depend_on_other_samples(kind):
-    with pytest.raises(UnmeasurableError, match="should not depend on the rest of its batch"):
+    message = "The signal 'gsnr' cannot be measured here. It needs .* should not depend on the rest of its batch"
+    with pytest.raises(UnmeasurableError, match=message):
         fit(kind, signal="gsnr")
 
 
@@ -596,6 +597,21 @@ def test_measuring_and_checking_do_not_change_training(kind):
         results.append((list(module.parameters()), torch.rand(1)))
     assert all(map(torch.equal, results[0][0], results[1][0]))
     assert torch.equal(results[0][1], results[1][1])
+
+
+def test_a_penalty_is_found_in_training_on_one_batch():
+    results = []
+    for arguments in ({}, {"sample_losses": lambda module, batch: module.reference(batch)}):
+        torch.manual_seed(5)
+        module, stopping = L1Penalty(), HeldInStopping(**arguments)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", HeldinWarning)
+            Trainer(max_epochs=2, enable_checkpointing=False, callbacks=[stopping], **QUIET).fit(
+                module, DataLoader(L1Penalty.data(), batch_size=64)
+            )
+        results.append(values(stopping))
+        assert any(PENALTY in str(each.message) for each in caught) == (not arguments)
+    assert results[0] == pytest.approx(results[1], rel=1e-3)
 
 
 class LaterDice(Case):

@@ -17,11 +17,11 @@ from torch.nn.functional import mse_loss
 from torch.optim import Optimizer
 
 from heldin.distributed import gather, is_distributed, rank
-from heldin.errors import HeldinError, MissingExtraError, require_integer, warn
+from heldin.errors import HeldinError, MissingExtraError, UnmeasurableError, require_integer, warn
 from heldin.integrations._loss_capture import CapturedLosses, ChangedLossError, LossForm
 from heldin.measuring import NUM_BATCHES, Probes, SignalChoice
 from heldin.probing import Probe, draw
-from heldin.probing.batches import Batch, to_device
+from heldin.probing.batches import Batch, split_batch, to_device
 from heldin.probing.isolation import unwrap_model
 from heldin.probing.losses import BatchLoss, LossFunction, SampleLosses
 from heldin.probing.output_losses import OutputLosses
@@ -257,10 +257,12 @@ class Adapter:
     ) -> tuple[Losses, SignalChoice]:
         """Return the form in which the loss of the framework's step can be measured, and the signals for it."""
         signals = signals_by_label(self.signal)
-        single_samples = any(signal.needs.per_sample for signal in signals.values())
+        single_samples = [label for label, signal in signals.items() if signal.needs.per_sample]
 
         def identify() -> LossForm:
             batches = draw(self._source(loader), 2, seed=self.seed)
+            if len(batches) == 1:
+                batches = split_batch(batches[0], 2, seed=self.seed) or batches
             probe = Probe(model, None, batch_loss=captured.batch_loss)
             with self._measuring_model(model), probe.session() as devices:
                 batches = [to_device(batch, devices) for batch in batches]
@@ -268,8 +270,12 @@ class Adapter:
             with self._measuring_model(model), probe.session():
                 form = captured.check_rows(model, probe.parameters(), batches[0])
             if single_samples and form is not LossForm.BATCH:
-                with self._measuring_model(model), probe.session(mode="eval"):
-                    captured.fix_coefficients(model, batches[0])
+                try:
+                    with self._measuring_model(model), probe.session(mode="eval"):
+                        captured.fix_coefficients(model, batches[0])
+                except UnmeasurableError as error:
+                    message = f"The signal {single_samples[0]!r} cannot be measured here. {error}"
+                    raise UnmeasurableError(message) from error
             return form
 
         forms = gather(identify) if together and is_distributed() else [identify()]
