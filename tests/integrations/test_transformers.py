@@ -358,6 +358,22 @@ def test_a_compute_loss_that_cannot_be_run_is_refused_with_both_losses(run, mlp,
     assert trainer.state.global_step == 0
 
 
+def test_a_compute_loss_that_raises_a_type_error_is_run_once(run, mlp, make_trainer):
+    runs = []
+
+    class WrongType(Trainer):
+        def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+            runs.append(1)
+            raise TypeError("of its own")
+
+    trainer = make_trainer(run.Digits(mlp), subclass=WrongType)
+    trainer.compute_loss_func = cross_entropy  # the number of items is counted
+    HeldInStopping().attach(trainer)
+    with pytest.raises(LossError, match="compute_loss raises TypeError: of its own"):
+        trainer.train()
+    assert len(runs) == 1
+
+
 def test_a_compute_loss_func_is_measured(run, make_mlp, make_trainer, values_of):
     def loss_func(outputs, labels, num_items_in_batch):
         return cross_entropy(outputs["logits"], labels, reduction="sum") / num_items_in_batch

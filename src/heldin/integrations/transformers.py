@@ -7,6 +7,7 @@ The Trainer passes its callbacks neither itself, which logging needs, nor the ch
 from __future__ import annotations
 
 import copy
+import inspect
 import sys
 import warnings
 from collections import defaultdict, deque
@@ -21,7 +22,7 @@ from torch import Tensor, nn
 
 from heldin.distributed import gather, is_distributed
 from heldin.errors import ArgumentError, HeldinWarning, LossError
-from heldin.integrations._adapter import Losses, OutputAdapter, full_precision, missing_extra
+from heldin.integrations._adapter import Losses, OutputAdapter, full_precision, missing_extra, replaced_attributes
 from heldin.integrations._loss_capture import LOSS_REMEDY, CapturedLosses, gradient, norm
 from heldin.probing import Probe, draw
 from heldin.probing.batches import Batch, to_device
@@ -40,6 +41,7 @@ except ImportError as error:
     raise missing_extra("transformers", extra="huggingface") from error
 
 STATE_FILE = "heldin.pt"
+NUM_ITEMS = "num_items_in_batch"  # the argument of compute_loss that training passes
 CONTAINERS = (dict, list, set, deque, defaultdict)
 
 
@@ -210,21 +212,17 @@ def _find_trainer(callback: TrainerCallback) -> Trainer | None:
 
 def _step_of(trainer: Trainer) -> Any:
     """f(model, batch) -> the loss that the Trainer computes. A closure: the data that a Trainer holds is not walked."""
-    counts_items = False
+    own = getattr(trainer.compute_loss, "__func__", None) is Trainer.compute_loss and trainer.compute_loss_func is None
+    parameters = inspect.signature(trainer.compute_loss).parameters.values()
+    counts = not own and any(each.name == NUM_ITEMS or each.kind is each.VAR_KEYWORD for each in parameters)
 
     def step(model: nn.Module, batch: Mapping[str, object]) -> Any:
-        nonlocal counts_items
-        with _preserve_attributes(trainer), _preserve_attributes(trainer.state):
+        # The items are those of this batch, not of the batches of all ranks.
+        local = replaced_attributes(trainer.args, average_tokens_across_devices=False)
+        with _preserve_attributes(trainer), _preserve_attributes(trainer.state), local:
             inputs = trainer._prepare_inputs(dict(batch))
-            if not counts_items:
-                try:
-                    return trainer.compute_loss(model, dict(inputs))
-                except TypeError:  # it may divide by the number of items
-                    counts_items = trainer._get_num_items_in_batch([inputs], trainer.args.device) is not None
-                    if not counts_items:
-                        raise
-            num_items = trainer._get_num_items_in_batch([inputs], trainer.args.device)
-            return trainer.compute_loss(model, dict(inputs), num_items_in_batch=num_items)
+            items = {NUM_ITEMS: trainer._get_num_items_in_batch([inputs], trainer.args.device)} if counts else {}
+            return trainer.compute_loss(model, dict(inputs), **items)
 
     return step
 
