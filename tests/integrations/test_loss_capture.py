@@ -10,13 +10,18 @@ from torch import nn
 from torch.nn import functional as F
 
 from heldin.errors import BatchesError, LossError
-from heldin.integrations._loss_capture import LOSS_FUNCTIONS, CapturedLosses, LossForm, capture_losses
+from heldin.integrations._loss_capture import LOSS_FUNCTIONS, CapturedLosses, LossForm
 from heldin.probing.output_losses import OutputLosses
 
 X = torch.tensor([[1.0, 2.0, 0.5], [0.0, -1.0, 3.0], [2.0, 2.0, 1.0], [0.5, 0.5, 4.0]], requires_grad=True)
 Y = torch.tensor([0, 2, 1, 1])
 EXPECTED = F.cross_entropy(X, Y, reduction="none").detach()
 CLASS_WEIGHTS = torch.tensor([1.0, 2.0, 3.0])
+
+
+def capture_losses(step, batch):
+    """The losses of the samples of a batch, from a step without arguments."""
+    return CapturedLosses(lambda model, batch: step())(None, batch)
 
 
 @pytest.mark.parametrize(
@@ -114,13 +119,15 @@ def test_rows_of_a_weight_matrix_are_not_samples():
     with pytest.raises(LossError, match="is something else"):
         capture_losses(step, (X, Y))
 
+    model = nn.Linear(3, 4, bias=False)
+
     def penalised(model, batch):
-        return F.cross_entropy(batch[0] @ weight.T, batch[1]) + weight.square().sum()
+        return F.cross_entropy(model(batch[0]), batch[1]) + model.weight.square().sum()
 
     losses = CapturedLosses(penalised)
-    assert losses.identify(None, [weight], [(X, Y), (X.detach() + 1, Y)]) is LossForm.SAMPLES_AND_PENALTY
-    assert losses.penalty == pytest.approx(float(weight.square().sum().detach()))
-    torch.testing.assert_close(losses(None, (X, Y)), F.cross_entropy(X @ weight.T, Y, reduction="none"))
+    assert losses.identify(model, [model.weight], [(X, Y), (X.detach() + 1, Y)]) is LossForm.SAMPLES_AND_PENALTY
+    assert losses.penalty == pytest.approx(float(model.weight.square().sum().detach()))
+    torch.testing.assert_close(losses(model, (X, Y)), F.cross_entropy(model(X), Y, reduction="none"))
 
 
 def test_two_losses_of_a_batch_of_two_are_not_samples():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from pathlib import Path
 
@@ -400,6 +401,43 @@ class Dice(PerBatch):
         return 1 - (2 * (found * target).sum() + 1) / (found.sum() + target.sum() + 1)
 
 
+class Wide(PerBatch):
+    """As many features as a batch has samples: rows of features are not samples."""
+
+    data = staticmethod(views)
+
+    def make_net(self):
+        return nn.Sequential(nn.Linear(6, BATCH_SIZE), nn.Tanh())
+
+
+class WideBarlowTwins(Wide):
+    def training_step(self, batch, batch_idx):
+        first, second = (self(view) for view in batch)
+        correlation = F.normalize(first, dim=0).T @ F.normalize(second, dim=0)
+        return (correlation - torch.eye(BATCH_SIZE)).square().sum()
+
+
+class VarianceOfFeatures(Wide):
+    def training_step(self, batch, batch_idx):
+        return F.relu(1 - self(batch[0]).std(0)).mean()
+
+
+class MeanOverSamplesFirst(Wide):
+    """The divergence of a variational autoencoder, summed over the features last."""
+
+    def training_step(self, batch, batch_idx):
+        mu = self(batch[0])
+        return F.mse_loss(mu[:, :6], batch[1]) + mu.square().mean(0).sum()
+
+
+class OneBatchSize(Wide):
+    """A step that cannot be run on another number of samples."""
+
+    def training_step(self, batch, batch_idx):
+        assert len(batch[0]) == BATCH_SIZE
+        return self(batch[0]).square().mean(0).sum()
+
+
 class RootOfSquaredError(PerBatch):
     data = staticmethod(regression)
 
@@ -438,7 +476,8 @@ PER_SAMPLE = (
     Speech,
     ImageText,
 )
-AS_BATCH_LOSS = (Contrastive, BarlowTwins, Dice, RootOfSquaredError, Product)
+FEATURES = (WideBarlowTwins, VarianceOfFeatures, MeanOverSamplesFirst, OneBatchSize)
+AS_BATCH_LOSS = (Contrastive, BarlowTwins, Dice, RootOfSquaredError, Product, *FEATURES)
 
 
 def fit(kind, *, epochs=1, **arguments):
@@ -538,7 +577,8 @@ def test_gradients_of_single_samples_are_those_of_the_reference(kind):
 
 @pytest.mark.parametrize("kind", [Mixup, ImageText])
 def test_gradients_of_single_samples_are_refused_if_losses_depend_on_other_samples(kind):
-    with pytest.raises(UnmeasurableError, match="should not depend on the rest of its batch"):
+    message = "The signal 'gsnr' cannot be measured here. It needs .* should not depend on the rest of its batch"
+    with pytest.raises(UnmeasurableError, match=message):
         fit(kind, signal="gsnr")
 
 
@@ -559,6 +599,51 @@ def test_measuring_and_checking_do_not_change_training(kind):
     assert torch.equal(results[0][1], results[1][1])
 
 
+def test_a_penalty_is_found_in_training_on_one_batch():
+    results = []
+    for arguments in ({}, {"sample_losses": lambda module, batch: module.reference(batch)}):
+        torch.manual_seed(5)
+        module, stopping = L1Penalty(), HeldInStopping(**arguments)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", HeldinWarning)
+            Trainer(max_epochs=2, enable_checkpointing=False, callbacks=[stopping], **QUIET).fit(
+                module, DataLoader(L1Penalty.data(), batch_size=64)
+            )
+        results.append(values(stopping))
+        assert any(PENALTY in str(each.message) for each in caught) == (not arguments)
+    assert results[0] == pytest.approx(results[1], rel=1e-3)
+
+
+class LaterDice(Case):
+    """A dice loss joins the cross-entropy in the second epoch."""
+
+    def training_step(self, batch, batch_idx):
+        scores = self(batch[0])
+        found, target = scores.softmax(1), F.one_hot(batch[1], NUM_CLASSES)
+        dice = 1 - 2 * (found * target).sum() / (found.sum() + target.sum())
+        return F.cross_entropy(scores, batch[1]) + float(self.current_epoch > 0) * dice
+
+
+class LaterDiceAndPenalty(LaterDice):
+    def training_step(self, batch, batch_idx):
+        return super().training_step(batch, batch_idx) + 0.01 * self.net[0].weight.square().sum()
+
+
+@pytest.mark.parametrize("kind", [LaterDice, LaterDiceAndPenalty])
+def test_a_loss_that_changes_in_training_is_nan_with_one_warning(kind):
+    stopping, module, said = fit(kind, epochs=3)
+    assert [math.isnan(value) for value in values(stopping)] == [False, True, True]
+    (message,) = [each for each in said if PENALTY not in each]
+    assert message.startswith(
+        "Recorded as NaN at epoch 1: The training loss should be a sum of losses of single samples"
+    )
+    stopping, module, said = fit(kind, epochs=3, warmup=1)
+    assert module.trainer.current_epoch == 3
+    assert values(stopping) == []
+    (message,) = [each for each in said if PENALTY not in each]
+    assert message.startswith("Nothing is measured. The training loss should be a sum of losses of single samples")
+
+
 DOCUMENTED = {  # the rows of the table in docs/integrations/index.md
     "one of torch's losses": [CrossEntropy, Dictionary, LabelSmoothing, ClassWeights, SquaredError, SeveralLabels],
     "a constant factor (`loss / 4`)": [Divided, SumDivided],
@@ -571,7 +656,7 @@ DOCUMENTED = {  # the rows of the table in docs/integrations/index.md
     "triplet, CTC": [Triplet, Speech],
     "tokens, also flattened and with padding": [LanguageModel, MaskedTokens],
     "contrastive, one loss per pair (CLIP)": [ImageText],
-    "contrastive, over all views (SimCLR, Barlow Twins)": [Contrastive, BarlowTwins],
+    "contrastive, over all views (SimCLR, Barlow Twins)": [Contrastive, BarlowTwins, *FEATURES],
     "dice": [Dice],
     "another function of means (root, product)": [RootOfSquaredError, Product],
 }

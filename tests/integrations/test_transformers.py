@@ -282,6 +282,29 @@ def test_an_overridden_compute_loss_is_measured(attached, run, make_mlp, make_tr
     assert values_of(stopping) == pytest.approx(values_of(expected), rel=1e-4)
 
 
+def test_a_compute_loss_of_the_same_value_before_training_is_not_taken_for_the_models(
+    run, make_mlp, make_trainer, values_of
+):
+    class SameAtZero(Trainer):
+        def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+            return cross_entropy(model(**inputs)["logits"], inputs["labels"], label_smoothing=0.3)
+
+    def losses(model, batch):
+        return cross_entropy(model(**batch)["logits"], batch["labels"], reduction="none", label_smoothing=0.3)
+
+    values = []
+    for arguments in ({}, {"sample_losses": losses}):
+        model = run.Digits(make_mlp())
+        head = [part for part in model.modules() if isinstance(part, nn.Linear)][-1]
+        nn.init.zeros_(head.weight)
+        nn.init.zeros_(head.bias)  # every loss is log 10
+        trainer = make_trainer(model, num_train_epochs=1, subclass=SameAtZero)
+        stopping = HeldInStopping(**arguments).attach(trainer)
+        trainer.train()
+        values.append(values_of(stopping))
+    assert values[0] == pytest.approx(values[1], rel=1e-4)
+
+
 def test_a_compute_loss_may_use_keys_that_the_model_does_not_take(run, data, make_mlp, make_trainer, values_of):
     class Weighted(Trainer):
         def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
@@ -333,6 +356,22 @@ def test_a_compute_loss_that_cannot_be_run_is_refused_with_both_losses(run, mlp,
     with pytest.raises(LossError, match=r"compute_loss raises RuntimeError: no step yet, while the mean .* is 2\.\d"):
         trainer.train()
     assert trainer.state.global_step == 0
+
+
+def test_a_compute_loss_that_raises_a_type_error_is_run_once(run, mlp, make_trainer):
+    runs = []
+
+    class WrongType(Trainer):
+        def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+            runs.append(1)
+            raise TypeError("of its own")
+
+    trainer = make_trainer(run.Digits(mlp), subclass=WrongType)
+    trainer.compute_loss_func = cross_entropy  # the number of items is counted
+    HeldInStopping().attach(trainer)
+    with pytest.raises(LossError, match="compute_loss raises TypeError: of its own"):
+        trainer.train()
+    assert len(runs) == 1
 
 
 def test_a_compute_loss_func_is_measured(run, make_mlp, make_trainer, values_of):

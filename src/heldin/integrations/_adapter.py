@@ -14,15 +14,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 from torch.nn.functional import mse_loss
-from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.optim import Optimizer
 
 from heldin.distributed import gather, is_distributed, rank
-from heldin.errors import ArgumentError, HeldinError, MissingExtraError, require_integer, warn
-from heldin.integrations._loss_capture import CapturedLosses, LossForm
+from heldin.errors import HeldinError, MissingExtraError, UnmeasurableError, require_integer, warn
+from heldin.integrations._loss_capture import CapturedLosses, ChangedLossError, LossForm
 from heldin.measuring import NUM_BATCHES, Probes, SignalChoice
 from heldin.probing import Probe, draw
-from heldin.probing.batches import Batch, to_device
+from heldin.probing.batches import Batch, split_batch, to_device
+from heldin.probing.isolation import unwrap_model
 from heldin.probing.losses import BatchLoss, LossFunction, SampleLosses
 from heldin.probing.output_losses import OutputLosses
 from heldin.rules import Rule
@@ -30,8 +30,6 @@ from heldin.signals import GradientDisparity, signals_by_label
 from heldin.snapshots import Keep
 from heldin.stopping import EarlyStopping
 from heldin.types import Decision, StopReason
-
-SHARDED_CLASSES = {"FullyShardedDataParallel", "FSDPModule", "DTensor", "FlatParameter"}
 
 
 class Losses(NamedTuple):
@@ -176,7 +174,7 @@ class Adapter:
             resume: continue from the stopper of the previous training, unless a state was loaded.
             report: prints the sentence, on one rank; None prints nothing.
         """
-        model = _unwrap_model(model)
+        model = unwrap_model(model)
         losses, signal = self._given_losses, self.signal
         if not self._loss_given:
             losses = Losses(sample_losses=sample_losses)
@@ -216,7 +214,13 @@ class Adapter:
         """Call `EarlyStopping.step` once. Return the values to log if it measured: `{"heldin/<signal>": value}`."""
         num_readings = len(self.stopper.history)
         with self._measuring():
-            if self.stopper.step(self._source(loader)):
+            try:
+                stop = self.stopper.step(self._source(loader)).stop
+            except ChangedLossError as error:  # at the first reading, after a warm-up; later ones are NaN
+                self.stopper.reader.probe.warn_once("changed loss", f"Nothing is measured. {error}")
+                self.stopper._calls += 1
+                return {}
+            if stop:
                 self._report_once()
         if len(self.stopper.history) == num_readings:
             return {}
@@ -253,17 +257,25 @@ class Adapter:
     ) -> tuple[Losses, SignalChoice]:
         """Return the form in which the loss of the framework's step can be measured, and the signals for it."""
         signals = signals_by_label(self.signal)
-        single_samples = any(signal.needs.per_sample for signal in signals.values())
+        single_samples = [label for label, signal in signals.items() if signal.needs.per_sample]
 
         def identify() -> LossForm:
             batches = draw(self._source(loader), 2, seed=self.seed)
+            if len(batches) == 1:
+                batches = split_batch(batches[0], 2, seed=self.seed) or batches
             probe = Probe(model, None, batch_loss=captured.batch_loss)
             with self._measuring_model(model), probe.session() as devices:
                 batches = [to_device(batch, devices) for batch in batches]
-                form = captured.identify(model, probe.parameters(), batches)
+                captured.identify(model, probe.parameters(), batches)
+            with self._measuring_model(model), probe.session():
+                form = captured.check_rows(model, probe.parameters(), batches[0])
             if single_samples and form is not LossForm.BATCH:
-                with self._measuring_model(model), probe.session(mode="eval"):
-                    captured.fix_coefficients(model, batches[0])
+                try:
+                    with self._measuring_model(model), probe.session(mode="eval"):
+                        captured.fix_coefficients(model, batches[0])
+                except UnmeasurableError as error:
+                    message = f"The signal {single_samples[0]!r} cannot be measured here. {error}"
+                    raise UnmeasurableError(message) from error
             return form
 
         forms = gather(identify) if together and is_distributed() else [identify()]
@@ -396,19 +408,6 @@ def missing_extra(framework: str, package: str | None = None, extra: str | None 
         f"heldin.integrations.{framework} needs {package or framework}. "
         f'Install it: pip install "heldin[{extra or framework}]".'
     )
-
-
-def _unwrap_model(model: nn.Module) -> nn.Module:
-    """Return the model without its DDP wrapper. Sharded models are refused: no rank has all of their parameters."""
-    while isinstance(model, (DataParallel, DistributedDataParallel)):
-        model = model.module
-    classes = {cls.__name__ for part in (*model.modules(), *model.parameters()) for cls in type(part).__mro__}
-    if classes & SHARDED_CLASSES:
-        raise ArgumentError(
-            "Every rank should have the whole model. Found a model whose parameters are sharded over the ranks "
-            "(FSDP, tensor parallel). Train with DDP, or measure on a copy of the whole model with heldin.measure."
-        )
-    return model
 
 
 Adapter.__init__.__qualname__ = "HeldInStopping.__init__"  # the name in the error message for an unknown argument

@@ -1,6 +1,6 @@
 """Losses per sample from code that returns one number for a batch.
 
-While a training step runs, `capture` records the values of torch's loss functions, and the means and sums of tensors
+While a training step runs, a `Recorder` records the values of torch's loss functions, and the means and sums of tensors
 with one row per sample. The loss that the step returns is then taken apart by autograd: the coefficient of a recorded
 value is the derivative of the loss by it, and the losses of the samples are the recorded ones, weighted by their
 coefficients. What the recorded values do not explain is left. A rest that is the same for two batches is a penalty of
@@ -10,6 +10,7 @@ the weights, and is left out; any other rest means that the loss has no losses o
 from __future__ import annotations
 
 import inspect
+import math
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from heldin.errors import LossError, UnmeasurableError
+from heldin.errors import LossError, NotFiniteError, UnmeasurableError
 from heldin.probing.batches import Batch, select_samples, tensors_of
 from heldin.probing.output_losses import IGNORED_LABEL, masked_mean
 from heldin.probing.probe import derivatives
@@ -44,6 +45,10 @@ _NOT_INDEPENDENT = (
 )
 REDUCTIONS = (Tensor.mean, torch.mean, Tensor.sum, torch.sum)
 MEANS = (Tensor.mean, torch.mean)
+
+
+class ChangedLossError(NotFiniteError):
+    """The loss is no longer what was identified before training. As losses that are not finite, it is read as NaN."""
 
 
 class LossForm(Enum):
@@ -140,6 +145,8 @@ class CapturedLosses:
         self.held = list(held)
         self.form = LossForm.SAMPLES
         self.penalty = 0.0  # the part that is the same for every batch, when it was identified
+        self._rows: dict[int, int] = {}  # of the terms that were identified, by the number of the call
+        self._rest = (math.nan, 0.0, 0.0)  # norm of the weights, the rest for them, and its tolerance
         self._coefficients: dict[int, float] | None = None  # those for single samples
 
     def __call__(self, model: Any, batch: Batch) -> Tensor:
@@ -147,8 +154,8 @@ class CapturedLosses:
         loss, terms = self._record(model, batch)
         if not is_functorch_wrapped_tensor(loss):  # inside vmap autograd cannot take it apart
             captured = take_apart(loss, terms)
-            if not captured.parts or (self.form is LossForm.SAMPLES and not captured.is_complete):
-                raise LossError(
+            if not captured.parts or not self._is_explained(model, captured):
+                raise (ChangedLossError if self._rows else LossError)(
                     "The training loss should be a sum of losses of single samples: values of torch's losses "
                     "(F.cross_entropy, nn.MSELoss(), ...), or means and sums of tensors with one row per sample. Found "
                     f"{float(loss.detach()):.6g}, of which {captured.rest:.6g} is something else. {LOSS_REMEDY}"
@@ -159,6 +166,16 @@ class CapturedLosses:
         if self._coefficients is None or not self._coefficients.keys() <= by_index.keys():
             raise UnmeasurableError(_NOT_INDEPENDENT)
         return _sum([_times(by_index[index].losses, weight) for index, weight in self._coefficients.items()])
+
+    def _is_explained(self, model: Any, captured: Captured) -> bool:
+        """True if the terms explain the loss, but for a penalty: the same rest for all batches at the same weights."""
+        if self.form is LossForm.SAMPLES:
+            return captured.is_complete
+        weights = norm([parameter.detach() for parameter in model.parameters() if parameter.requires_grad])
+        if weights != self._rest[0]:
+            self._rest = weights, captured.rest, captured.tolerance
+        _, rest, tolerance = self._rest
+        return not abs(captured.rest - rest) > max(tolerance, captured.tolerance)
 
     def batch_loss(self, model: Any, batch: Batch) -> Tensor:
         """Return the loss of a batch, as one number."""
@@ -177,18 +194,39 @@ class CapturedLosses:
             if not captured.parts:
                 self.form = LossForm.BATCH
                 return self.form
-            whole = _gradient(captured.loss, parameters)
-            terms = _gradient(captured.total(), parameters)
+            whole = gradient(captured.loss, parameters)
+            terms = gradient(captured.total(), parameters)
             found.append(captured)
             rests.append([one - other for one, other in zip(whole, terms, strict=True)])
-            tolerance = captured.eps**0.5 * _norm(whole)
-            complete = complete and captured.is_complete and not _norm(rests[-1]) > tolerance
+            tolerance = captured.eps**0.5 * norm(whole)
+            complete = complete and captured.is_complete and not norm(rests[-1]) > tolerance
         first, last = found[0], found[-1]
+        self._rows = {term.index: len(term.losses) for term, _ in first.parts}
         self.form = LossForm.SAMPLES if complete else LossForm.BATCH
         if not complete and len(found) > 1 and abs(first.rest - last.rest) <= max(first.tolerance, last.tolerance):
-            change = _norm([one - other for one, other in zip(rests[0], rests[-1], strict=True)])
+            change = norm([one - other for one, other in zip(rests[0], rests[-1], strict=True)])
             self.form = LossForm.SAMPLES_AND_PENALTY if change <= tolerance else LossForm.BATCH
             self.penalty = first.rest
+        return self.form
+
+    def check_rows(self, model: Any, parameters: Sequence[nn.Parameter], batch: Batch) -> LossForm:
+        """Find out whether the rows of the terms are samples: their number has to follow that of the batch.
+
+        It is called for the first of the batches of `identify`, in another session with the same seed. If there is no
+        other number of samples to try, no dimension of a parameter may be equal to the number of rows.
+        """
+        rows = {*self._rows.values()}
+        if rows == {1} or self.form is LossForm.BATCH:
+            return self.form
+        try:
+            (num,) = rows
+            index = torch.arange(num // 2 if num > 3 else 2 * num) % num
+            _, terms = self._record(model, select_samples(batch, num, index))
+            follows = self._rows.keys() <= {term.index for term in terms if len(term.losses) == len(index)}
+        except Exception:  # hidden in objects, or a step for batches of one size
+            follows = len(rows) == 1 and not rows & {size for parameter in parameters for size in parameter.shape}
+        if not follows:
+            self.form = LossForm.BATCH
         return self.form
 
     def fix_coefficients(self, model: Any, batch: Batch) -> None:
@@ -217,11 +255,6 @@ class CapturedLosses:
         with Recorder(batch, self.num_samples) as recorder:
             returned = self.run(model, batch)
         return _loss_of(returned), recorder.terms
-
-
-def capture_losses(step: Callable[[], object], batch: Batch) -> Tensor:
-    """Run `step`, which returns its loss or a dict with `"loss"`; return the losses (m,) of the samples of `batch`."""
-    return CapturedLosses(lambda model, batch: step())(None, batch)
 
 
 def take_apart(loss: Tensor, terms: Sequence[Term]) -> Captured:
@@ -262,9 +295,9 @@ class Recorder(TorchFunctionMode):
         self.terms: list[Term] = []
         tensors = [tensor for tensor in _tensors_in(batch) if tensor.ndim]
         self._labels = [tensor for tensor in tensors if tensor.ndim > 1 and not tensor.is_floating_point()]
-        self._num = tensors[0].shape[0] if tensors else None
+        self.num = tensors[0].shape[0] if tensors else None
         if num_samples is not None:
-            self._num = int(num_samples(batch))
+            self.num = int(num_samples(batch))
         self._hidden = not tensors  # in objects
         self._of_batch = {id(tensor): weakref.ref(tensor) for tensor in tensors}
         self._constants: dict[int, Tensor] = {}
@@ -322,7 +355,7 @@ class Recorder(TorchFunctionMode):
         target, ignored = arguments.get("target"), arguments.get("ignore_index")
         if not isinstance(target, Tensor) or target.is_floating_point():
             target = None
-        if target is not None and target.ndim == 1 and self._num not in (None, 1, target.numel()):
+        if target is not None and target.ndim == 1 and self.num not in (None, 1, target.numel()):
             self._find_tokens(target, ignored)
         if value.ndim or not self._is_recordable(value):
             return
@@ -347,7 +380,7 @@ class Recorder(TorchFunctionMode):
         return value.grad_fn is not None and self._is_of_batch(value)
 
     def _add(self, value: Tensor, elements: Tensor, counted: Tensor | None, *, is_mean: bool) -> None:
-        num = elements.shape[0] if self._num is None else self._num
+        num = elements.shape[0] if self.num is None else self.num
         if elements.shape[0] != num or elements.ndim == 0:
             if num != 1 and not (elements.ndim == 1 and elements.numel() in self._folded):
                 return
@@ -375,11 +408,11 @@ class Recorder(TorchFunctionMode):
 
     def _find_tokens(self, target: Tensor, ignored: int | None) -> None:
         """Find out whether flattened targets are those of a tensor (m, t) of the batch, in order, or shifted by one."""
-        if is_functorch_wrapped_tensor(target) or self._num is None:
+        if is_functorch_wrapped_tensor(target) or self.num is None:
             return
         counted = target != (IGNORED_LABEL if ignored is None else ignored)
         for labels in self._labels:
-            if labels.shape[0] != self._num or is_functorch_wrapped_tensor(labels):
+            if labels.shape[0] != self.num or is_functorch_wrapped_tensor(labels):
                 continue
             flat = labels.flatten(1)
             shifted = functional.pad(flat[:, 1:], (0, 1))
@@ -413,13 +446,15 @@ def _ratio(term: Term) -> Tensor | float:
     return term.value / total if total != 0 else 1.0
 
 
-def _gradient(loss: Tensor, parameters: Sequence[nn.Parameter]) -> list[Tensor]:
+def gradient(loss: Tensor, parameters: Sequence[nn.Parameter]) -> list[Tensor]:
+    """The gradient of a loss, dense, with zeros for parameters that it does not depend on."""
     parts = derivatives(loss, parameters, keep_graph=True)
     dense = (part if part is None or part.layout is torch.strided else part.to_dense() for part in parts)
     return [torch.zeros_like(p) if part is None else part for p, part in zip(parameters, dense, strict=True)]
 
 
-def _norm(parts: Sequence[Tensor]) -> float:
+def norm(parts: Sequence[Tensor]) -> float:
+    """The norm of a gradient."""
     return float(sum(float(torch.linalg.vector_norm(part)) ** 2 for part in parts) ** 0.5)
 
 

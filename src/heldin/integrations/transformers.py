@@ -7,6 +7,7 @@ The Trainer passes its callbacks neither itself, which logging needs, nor the ch
 from __future__ import annotations
 
 import copy
+import inspect
 import sys
 import warnings
 from collections import defaultdict, deque
@@ -21,8 +22,8 @@ from torch import Tensor, nn
 
 from heldin.distributed import gather, is_distributed
 from heldin.errors import ArgumentError, HeldinWarning, LossError
-from heldin.integrations._adapter import Losses, OutputAdapter, full_precision, missing_extra
-from heldin.integrations._loss_capture import LOSS_REMEDY, CapturedLosses
+from heldin.integrations._adapter import Losses, OutputAdapter, full_precision, missing_extra, replaced_attributes
+from heldin.integrations._loss_capture import LOSS_REMEDY, CapturedLosses, gradient, norm
 from heldin.probing import Probe, draw
 from heldin.probing.batches import Batch, to_device
 from heldin.probing.isolation import find_generators
@@ -40,6 +41,7 @@ except ImportError as error:
     raise missing_extra("transformers", extra="huggingface") from error
 
 STATE_FILE = "heldin.pt"
+NUM_ITEMS = "num_items_in_batch"  # the argument of compute_loss that training passes
 CONTAINERS = (dict, list, set, deque, defaultdict)
 
 
@@ -160,27 +162,36 @@ class HeldInStopping(OutputAdapter, TrainerCallback):  # type: ignore[misc]
         return own if all(agree) else step
 
     def _is_own_loss(self, own: OutputLosses, step: CapturedLosses, model: nn.Module, loader: Iterable[Batch]) -> bool:
-        """True if the mean of the model's losses is the loss that the Trainer computes, for the same batch and seed."""
+        """True if the mean of the model's losses is the loss that the Trainer computes, for the same batch and seed.
+
+        Their gradients are compared too: before training most losses have about the same value.
+        """
         (batch,) = draw(self._source(loader), 1, seed=self.seed)
         probe = Probe(model, None, batch_loss=step.batch_loss)
-        inferred: float | None = None
-        with full_precision(model):
-            try:
-                with probe.session() as devices:
-                    inferred = _inferred_loss(own, model, to_device(batch, devices))
-            except Exception:  # the model does not return its loss for such a batch, or it is another loss
-                inferred = None
-            try:
-                with probe.session() as devices:
-                    computed = float(step.batch_loss(model, to_device(batch, devices)).detach())
-            except Exception as error:  # whatever a compute_loss raises outside of training
-                found = "" if inferred is None else f", while the mean of the losses of the model is {inferred:.6g}"
-                raise LossError(
-                    "The loss that the Trainer computes should be known before training, to compare it with the one "
-                    f"that is measured. Found that compute_loss raises {type(error).__name__}: {error}{found}. "
-                    + LOSS_REMEDY
-                ) from error
-        return inferred is not None and abs(inferred - computed) <= 3e-4 * abs(computed)
+
+        def run(loss: Any) -> tuple[float, list[Tensor]]:
+            with full_precision(model), probe.session() as devices:
+                value = loss(model, to_device(batch, devices))
+                return float(value.detach()), gradient(value, probe.parameters())
+
+        try:
+            inferred: tuple[float, list[Tensor]] | None = run(partial(_inferred_loss, own))
+        except Exception:  # the model does not return its loss for such a batch, or it is another loss
+            inferred = None
+        try:
+            computed = run(step.batch_loss)
+        except Exception as error:  # whatever a compute_loss raises outside of training
+            found = "" if inferred is None else f", while the mean of the losses of the model is {inferred[0]:.6g}"
+            raise LossError(
+                "The loss that the Trainer computes should be known before training, to compare it with the one "
+                f"that is measured. Found that compute_loss raises {type(error).__name__}: {error}{found}. "
+                + LOSS_REMEDY
+            ) from error
+        if inferred is None or not abs(inferred[0] - computed[0]) <= 3e-4 * abs(computed[0]):
+            return False
+        tolerance = max(1e-3, *(torch.finfo(part.dtype).eps ** 0.5 for part in computed[1]))
+        difference = [one - other for one, other in zip(inferred[1], computed[1], strict=True)]
+        return bool(norm(difference) <= tolerance * norm(computed[1]))
 
     def _resolve_losses(self, model: nn.Module, losses: Losses) -> Losses:
         if losses.loss_fn is None or losses.sample_losses is not None or losses.batch_loss is not None:
@@ -201,21 +212,17 @@ def _find_trainer(callback: TrainerCallback) -> Trainer | None:
 
 def _step_of(trainer: Trainer) -> Any:
     """f(model, batch) -> the loss that the Trainer computes. A closure: the data that a Trainer holds is not walked."""
-    counts_items = False
+    own = getattr(trainer.compute_loss, "__func__", None) is Trainer.compute_loss and trainer.compute_loss_func is None
+    parameters = inspect.signature(trainer.compute_loss).parameters.values()
+    counts = not own and any(each.name == NUM_ITEMS or each.kind is each.VAR_KEYWORD for each in parameters)
 
     def step(model: nn.Module, batch: Mapping[str, object]) -> Any:
-        nonlocal counts_items
-        with _preserve_attributes(trainer), _preserve_attributes(trainer.state):
+        # The items are those of this batch, not of the batches of all ranks.
+        local = replaced_attributes(trainer.args, average_tokens_across_devices=False)
+        with _preserve_attributes(trainer), _preserve_attributes(trainer.state), local:
             inputs = trainer._prepare_inputs(dict(batch))
-            if not counts_items:
-                try:
-                    return trainer.compute_loss(model, dict(inputs))
-                except TypeError:  # it may divide by the number of items
-                    counts_items = trainer._get_num_items_in_batch([inputs], trainer.args.device) is not None
-                    if not counts_items:
-                        raise
-            num_items = trainer._get_num_items_in_batch([inputs], trainer.args.device)
-            return trainer.compute_loss(model, dict(inputs), num_items_in_batch=num_items)
+            items = {NUM_ITEMS: trainer._get_num_items_in_batch([inputs], trainer.args.device)} if counts else {}
+            return trainer.compute_loss(model, dict(inputs), **items)
 
     return step
 
@@ -246,13 +253,14 @@ def _generators_in(attributes: Mapping[str, object]) -> list[object]:
     return [value for value in attributes.values() if type(value).__name__ in ("Generator", "RandomState", "Random")]
 
 
-def _inferred_loss(losses: OutputLosses, model: nn.Module, batch: Any) -> float:
+def _inferred_loss(losses: OutputLosses, model: nn.Module, batch: Any) -> Tensor:
     """The mean of the losses computed from logits and labels, over tokens as models take it."""
     losses(model, batch)  # finds the kind of loss
     assert losses.kind is not None
     _, logits, labels = _model_outputs(model, batch)
     values, counted = losses.kind(logits, labels, losses.label_smoothing)
-    return float((values.sum() / counted.sum()).detach())
+    mean: Tensor = values.sum() / counted.sum()
+    return mean
 
 
 def _logit_losses(losses: SampleLosses, model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
