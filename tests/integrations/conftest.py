@@ -21,6 +21,7 @@ import os
 import signal
 import socket
 import sys
+import traceback
 import warnings
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
@@ -317,8 +318,16 @@ def padded_texts():
 def run_child(main: Callable[..., None], arguments: tuple[Any, ...], environment: dict[str, str], log: Path) -> None:
     os.environ.update(environment)
     warnings.resetwarnings()  # as in a program by itself: warnings are not errors
-    with log.open("w") as file, redirect_stdout(file), redirect_stderr(file):
-        main(*arguments)
+    code = 1
+    try:
+        with log.open("w") as file, redirect_stdout(file), redirect_stderr(file):
+            try:
+                main(*arguments)
+                code = 0
+            except BaseException:
+                traceback.print_exc()
+    finally:
+        os._exit(code)  # at once: exit handlers of the forked process may wait for threads that it does not have
 
 
 @pytest.fixture
