@@ -122,20 +122,20 @@ class TrainingLoss:
 
     def count_samples(self, batch: Batch) -> int | None:
         """The number of samples of a batch: as declared, or the first dimension of all its tensors; None if hidden."""
-        if self.num_samples is not None:
-            return int(self.num_samples(batch))
-        sizes = {tensor.shape[0] for tensor in tensors_of(batch) if tensor.ndim}
+        sizes = self._possible_counts(batch)
         return sizes.pop() if len(sizes) == 1 else None
+
+    def _possible_counts(self, batch: Batch) -> set[int]:
+        if self.num_samples is not None:
+            return {int(self.num_samples(batch))}
+        return {tensor.shape[0] for tensor in tensors_of(batch) if tensor.ndim}
 
     def _from_batch(self, model: nn.Module, batch: Batch, *, check: bool) -> Tensor:
         assert self.sample_losses is not None
         losses = self.sample_losses(model, clone_tensors(batch))
         if not isinstance(losses, Tensor) or losses.ndim == 0 or losses.numel() == 0:
             return _per_sample(losses, check=check)
-        if self.num_samples is not None:
-            sizes = {int(self.num_samples(batch))}
-        else:
-            sizes = {tensor.shape[0] for tensor in tensors_of(batch) if tensor.ndim}
+        sizes = self._possible_counts(batch)
         labels = _token_labels(batch, sizes, losses)
         if labels is not None:
             losses = losses.view(labels.shape)
