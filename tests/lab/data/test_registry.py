@@ -9,7 +9,8 @@ from heldin.lab.data import DATASETS, Arrays, Dataset
 from heldin.lab.data.files import DataFormat
 
 EVERY = [
-    "mnist5k", "digits", "breast_cancer", "mnist", "cifar10", "cifar100", "breastmnist", "retinamnist", "mrnet",
+    "mnist5k", "digits", "breast_cancer", "mnist", "cifar10", "cifar100", "breastmnist", "retinamnist", "letter",
+    "spambase", "wine_quality", "sms_spam", "mrnet",
 ]  # fmt: skip
 
 

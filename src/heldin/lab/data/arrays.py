@@ -132,6 +132,13 @@ def from_numbers(name: str, raw: Raw, *, num_classes: int | None = None) -> Arra
     return _assemble(name, raw, train, test, num_classes)
 
 
+def standardized(train: Array, test: Array) -> tuple[Array, Array]:
+    """Scale features `(n, features)` to mean 0 and standard deviation 1 over the training part."""
+    mean, std = train.mean(axis=0), train.std(axis=0)
+    std = numpy.where(std == 0, 1, std)  # a constant feature becomes 0
+    return (train - mean) / std, (test - mean) / std
+
+
 def class_labels(found: Array, where: str, *, num_samples: int, num_classes: int | None) -> Tensor:
     """Check labels and return them as int64 `(n,)`; a column `(n, 1)` is flattened."""
     flat = found.reshape(-1) if found.ndim == 2 and found.shape[1] == 1 else found

@@ -1,4 +1,4 @@
-"""`.npz` files: those of MedMNIST, and users' own. Nothing in them is ever unpickled."""
+"""`.npz` files: those of MedMNIST, tables, and users' own. Nothing in them is ever unpickled."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy
 
 from heldin.errors import DataError
-from heldin.lab.data.arrays import Array, Raw, from_numbers, from_pixels
+from heldin.lab.data.arrays import Array, Arrays, Raw, from_numbers, from_pixels, standardized
 from heldin.lab.data.files import DataFormat, Download, first_existing, md5_problems
 
 MEDMNIST_URL = "https://zenodo.org/records/10519652/files"
@@ -43,6 +43,25 @@ def medmnist(file: str, md5: str, *, shape: tuple[int, int, int], num_classes: i
         verify=lambda path: md5_problems(path, md5),
         downloads=(Download(f"medmnist/{file}", md5, (f"{MEDMNIST_URL}/{file}?download=1",)),),
         instructions=f"put {file} into ROOT.",
+    )
+
+
+def table(file: str, page: str, *, size: tuple[int, int], num_classes: int) -> DataFormat:
+    """A table of numbers, split into training and test rows; its features are standardized.
+
+    `page` is where the table can be downloaded; `size` is the number of training and of test rows.
+    """
+
+    def read(name: str, path: Path) -> Arrays:
+        raw = read_npz(path)
+        x_train, x_test = standardized(raw.x_train, raw.x_test)
+        return from_numbers(name, raw._replace(x_train=x_train, x_test=x_test), num_classes=num_classes)
+
+    return DataFormat(
+        read=read,
+        find=lambda root: first_existing(root, f"tabular/{file}", file),
+        instructions=f"download the table from {page}, split it into {size[0]:,} rows for training and {size[1]:,} for "
+        f"testing, and save them as ROOT/tabular/{file}, with the arrays {', '.join(KEYS)}.",
     )
 
 

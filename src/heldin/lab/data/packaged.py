@@ -13,7 +13,7 @@ import numpy
 import torch
 
 from heldin.errors import MissingExtraError
-from heldin.lab.data.arrays import Array, Arrays, Raw, from_numbers, from_pixels
+from heldin.lab.data.arrays import Array, Arrays, Raw, from_numbers, from_pixels, standardized
 from heldin.lab.data.files import DataFormat
 from heldin.lab.data.splits import stratified
 
@@ -32,9 +32,8 @@ def packaged(
         except ImportError as error:
             raise MissingExtraError(f'{name} needs {package}. Install it: pip install "heldin[lab]".') from error
         train, test = (part.numpy() for part in stratified(torch.from_numpy(y.astype(numpy.int64)), num_test))
-        if standardize:
-            x = (x - x[train].mean(axis=0)) / x[train].std(axis=0)
-        raw = Raw(x[train], y[train], x[test], y[test], package)
+        x_train, x_test = standardized(x[train], x[test]) if standardize else (x[train], x[test])
+        raw = Raw(x_train, y[train], x_test, y[test], package)
         if x.dtype == numpy.uint8:
             return from_pixels(name, raw, shape=(1, *x.shape[1:]), num_classes=num_classes)
         return from_numbers(name, raw, num_classes=num_classes)

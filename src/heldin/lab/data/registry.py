@@ -13,8 +13,9 @@ from heldin.lab.data.files import VARIABLE, DataFormat, data_root
 from heldin.lab.data.files import download as download_file
 from heldin.lab.data.idx import IdxFile, idx_files
 from heldin.lab.data.mrnet import PLANES, REGISTER, TASKS, mrnet_release
-from heldin.lab.data.npz import medmnist, user_npz
+from heldin.lab.data.npz import medmnist, table, user_npz
 from heldin.lab.data.packaged import load_breast_cancer, load_digits, load_mnist5k, packaged
+from heldin.lab.data.text import sms_spam
 
 MNIST_MIRRORS = ("http://yann.lecun.com/exdb/mnist", "https://ossci-datasets.s3.amazonaws.com/mnist")
 MNIST_FILES = (
@@ -28,6 +29,7 @@ CIFAR_LICENCE = "none stated; the report asks to be cited"
 MEDMNIST_SOURCE = "https://medmnist.com; Yang et al., Scientific Data 10:41, 2023"
 MEDMNIST_LICENCE = "CC BY 4.0; not for clinical use"
 UCI = "UCI Machine Learning Repository"
+UCI_PAGES = "https://archive.ics.uci.edu/dataset"
 
 DataState: TypeAlias = Literal["embedded", "present", "missing"]
 
@@ -96,6 +98,26 @@ DATASETS: dict[str, Dataset] = {
         "photographs of the retina, 28 x 28 in colour, 5 grades of disease",
         (1080 + 120, 400), MEDMNIST_SOURCE, MEDMNIST_LICENCE,
         medmnist("retinamnist.npz", "bd4c0672f1bba3e3a89f0e4e876791e4", shape=(3, 28, 28), num_classes=5),
+    ),
+    "letter": Dataset(
+        "16 numbers that describe an image of a letter, 26 classes",
+        (12_000, 8_000), f"Frey and Slate, {UCI}, 1991", "CC BY 4.0",
+        table("letter.npz", f"{UCI_PAGES}/59/letter+recognition", size=(12_000, 8_000), num_classes=26),
+    ),
+    "spambase": Dataset(
+        "57 frequencies of words and characters in e-mails, spam (1) or not (0)",
+        (2_600, 2_000), f"Hopkins, Reeber, Forman and Suermondt, {UCI}, 1999", "CC BY 4.0",
+        table("spambase.npz", f"{UCI_PAGES}/94/spambase", size=(2_600, 2_000), num_classes=2),
+    ),
+    "wine_quality": Dataset(
+        "11 measurements of white wines, 7 grades",
+        (2_898, 2_000), f"Cortez, Cerdeira, Almeida, Matos and Reis, {UCI}, 2009", "CC BY 4.0",
+        table("wine_quality.npz", f"{UCI_PAGES}/186/wine+quality", size=(2_898, 2_000), num_classes=7),
+    ),
+    "sms_spam": Dataset(
+        "words of text messages, spam (1) or not (0)",
+        (4_074, 1_500), f"Almeida and Gomez Hidalgo, {UCI}, 2011", "CC BY 4.0",
+        sms_spam(f"{UCI_PAGES}/228/sms+spam+collection", num_test=1_500),
     ),
     "mrnet": _mrnet(TASKS[0], PLANES[0]),
 }  # fmt: skip
