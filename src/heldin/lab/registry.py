@@ -11,13 +11,14 @@ import math
 import re
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from torch import Tensor, nn, optim
 from torch.nn import functional as F
 
 from heldin.errors import ArgumentError, require_choice
 from heldin.lab.models.alexnet import alexnet, scaled_width
+from heldin.lab.models.cnn import cnn
 from heldin.lab.models.fully_connected import fully_connected
 from heldin.lab.models.lenet import lenet
 from heldin.lab.models.mrnet import mrnet
@@ -55,10 +56,31 @@ def _without_shape(build: Callable[..., nn.Module], *depth: int) -> ModelBuilder
     return lambda _, num_classes, scale: build(*depth, num_classes, scale=scale)
 
 
+def _mlp(**options: Any) -> ModelEntry:
+    """Two hidden layers of 256 units, for any samples."""
+    return ModelEntry(
+        lambda shape, num_classes, scale: fully_connected(
+            math.prod(shape), num_classes, depth=2, width=scaled_width(256, scale), **options
+        )
+    )
+
+
+def _cnn(**options: Any) -> ModelEntry:
+    return ModelEntry(
+        lambda shape, num_classes, scale: cnn(shape, num_classes, scale=scale, **options), ("channels", "h", "w")
+    )
+
+
 MODELS: dict[str, ModelEntry] = {
     "fully_connected": ModelEntry(
         lambda shape, num_classes, scale: fully_connected(math.prod(shape), num_classes, width=scaled_width(500, scale))
     ),
+    "mlp": _mlp(),
+    "mlp_batchnorm": _mlp(batch_norm=True),
+    "mlp_dropout": _mlp(dropout=0.5),
+    "cnn": _cnn(),
+    "cnn_batchnorm": _cnn(batch_norm=True),
+    "cnn_dropout": _cnn(dropout=0.5),
     "lenet": ModelEntry(
         lambda shape, num_classes, scale: lenet(shape, num_classes, scale=scale), ("channels", "h", "w")
     ),

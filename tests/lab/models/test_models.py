@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from heldin.errors import ArgumentError
-from heldin.lab.models import alexnet, fully_connected, lenet, mrnet, resnet, vgg
+from heldin.lab.models import alexnet, cnn, fully_connected, lenet, mrnet, resnet, vgg
 from heldin.lab.models.resnet import BasicBlock
 
 IMAGES = {"alexnet": (1, 28, 28), "vgg": (3, 32, 32), "resnet": (3, 32, 32)}
@@ -92,6 +92,26 @@ def test_an_unknown_depth_is_refused(build, message, depth):
 )
 def test_the_number_of_parameters_of_small_networks(model, expected):
     assert num_parameters(model) == expected
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 33, 28), (1, 4, 5)])
+@pytest.mark.parametrize("options", [{}, {"batch_norm": True}, {"dropout": 0.5, "scale": 0.5}])
+def test_a_small_cnn_takes_images_of_any_size(shape, options):
+    model = cnn(shape, 7, **options)
+    assert model(torch.randn(3, *shape)).shape == (3, 7)
+    kinds = [type(layer) for layer in model]
+    assert kinds.count(nn.BatchNorm2d) == (2 if "batch_norm" in options else 0)
+    assert kinds.count(nn.Dropout) == (1 if "dropout" in options else 0)
+
+
+def test_a_small_cnn_refuses_images_that_are_too_small():
+    with pytest.raises(ArgumentError, match="at least 4 x 4 pixels"):
+        cnn((1, 3, 8))
+
+
+def test_hidden_layers_with_batch_norm_and_dropout():
+    kinds = [type(layer) for layer in fully_connected(6, 3, depth=1, width=5, batch_norm=True, dropout=0.5)]
+    assert kinds == [nn.Flatten, nn.Linear, nn.BatchNorm1d, nn.ReLU, nn.Dropout, nn.Linear]
 
 
 def test_lenet_refuses_images_that_are_too_small():

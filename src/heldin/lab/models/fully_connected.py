@@ -5,10 +5,19 @@ from torch import nn
 from heldin.errors import require_integer
 
 
-def fully_connected(input_size: int, num_classes: int, *, depth: int = 4, width: int = 500) -> nn.Sequential:
+def fully_connected(
+    input_size: int,
+    num_classes: int,
+    *,
+    depth: int = 4,
+    width: int = 500,
+    batch_norm: bool = False,
+    dropout: float = 0.0,
+) -> nn.Sequential:
     """Build a fully connected network with ReLU: `depth` hidden layers, then one linear layer.
 
-    It takes `(m, ...)` samples of `input_size` numbers each; `width` is the number of units of a hidden layer.
+    It takes `(m, ...)` samples of `input_size` numbers each; `width` is the number of units of a hidden layer. In a
+    hidden layer BatchNorm comes before ReLU, and dropout after it.
 
     Example:
         >>> network = fully_connected(784, 10)
@@ -21,6 +30,14 @@ def fully_connected(input_size: int, num_classes: int, *, depth: int = 4, width:
     require_integer("width", width, at_least=1, remedy="Pass the units of a hidden layer.")
     layers: list[nn.Module] = [nn.Flatten()]  # (m, input_size)
     for layer in range(depth):
-        layers += [nn.Linear(width if layer else input_size, width), nn.ReLU()]  # (m, width)
+        layers += [
+            nn.Linear(width if layer else input_size, width),  # (m, width)
+            *activation(nn.BatchNorm1d(width) if batch_norm else None, dropout),
+        ]
     layers.append(nn.Linear(width, num_classes))  # (m, num_classes)
     return nn.Sequential(*layers)
+
+
+def activation(norm: nn.Module | None, dropout: float) -> list[nn.Module]:
+    """What follows a linear or convolutional layer: the norm, if any, ReLU, and dropout, if it is above 0."""
+    return [*([] if norm is None else [norm]), nn.ReLU(), *([nn.Dropout(dropout)] if dropout else [])]
