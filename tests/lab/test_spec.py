@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heldin.errors import ArgumentError
-from heldin.lab.spec import DEFAULT_SIGNALS, RunSpec, parse_signal, spec_from, specs_from_toml
+from heldin.lab.spec import ADDED_FIELDS, DEFAULT_SIGNALS, RunSpec, parse_signal, spec_from, specs_from_toml
 from heldin.signals import GradientDisparity
 
 
@@ -22,6 +22,12 @@ def test_the_id_is_a_hash_of_the_canonical_json():
 def test_the_id_of_a_spec_never_changes():
     """Records are found by it: after a change of a default or a new field they would not be."""
     assert RunSpec().id == "5ba66ee080733c07"
+
+
+def test_fields_added_later_do_not_change_ids_of_earlier_runs():
+    assert not {*ADDED_FIELDS} & RunSpec().as_dict().keys()
+    assert RunSpec(num_test=100).as_dict()["num_test"] == 100
+    assert len({RunSpec().id, RunSpec(num_test=100).id, RunSpec(detailed_readings=4).id}) == 3
 
 
 def test_an_integer_and_the_equal_float_give_the_same_spec():
@@ -40,6 +46,8 @@ def test_an_integer_and_the_equal_float_give_the_same_spec():
             "epochs": st.integers(1, 500),
             "until_loss": st.none() | st.floats(0, 1),
             "seed": st.integers(0, 2**31),
+            "num_test": st.none() | st.integers(1, 1000),
+            "detailed_readings": st.integers(0, 9),
             "signals": st.lists(st.sampled_from(DEFAULT_SIGNALS), unique=True).map(tuple),
         },
     )
@@ -69,6 +77,9 @@ def test_a_spec_written_as_json_and_read_back_is_the_same(values):
         ({"weight_decay": -1.0}, "at least 0"),
         ({"until_loss": -1.0}, "at least 0"),
         ({"seed": -1}, "at least 0"),
+        ({"num_test": 0}, "at least 1"),
+        ({"detailed_readings": -1}, "at least 0"),
+        ({"detailed_readings": 1, "loss": "mse"}, "'cross_entropy'"),
         ({"augment": 1}, "True or False"),
         ({"fold": 0}, "both"),
         ({"fold": 5, "folds": 5}, "count from 0"),

@@ -41,7 +41,7 @@ RecordedSignals = Annotated[
 ]
 
 FIELDS = tuple(field.name for field in fields(RunSpec))
-FILTERS = tuple(name for name in FIELDS if name not in ("fold", "folds", "signals"))
+FILTERS = tuple(name for name in FIELDS if name not in ("fold", "folds", "signals", "detailed_readings"))
 """The fields that select runs; all folds and signals of a setting belong together."""
 
 HELP = {
@@ -64,6 +64,8 @@ HELP = {
     "seed": "The seed of all random numbers.",
     "signals": r"A signal to record, such as cosine or gradient_disparity\[rescale=none]; can be repeated. "
     "Add @fixed to measure on the same batches every time. `heldin signals` lists all.",
+    "num_test": "Evaluate on the first samples of the test set, this many; all by default.",
+    "detailed_readings": "Record this many detailed readings (Gram matrices) in each of the first epochs; 0: none.",
 }
 
 Command = Callable[..., None]

@@ -1,8 +1,9 @@
 """The runs of one setting, their curves over epochs, and how curves are averaged.
 
-A setting is a spec without its seed, fold and signals. A curve has one value per epoch, None where nothing was
-measured. Runs may end at different epochs (`until_loss`), so there are two averages: `mean_curve`, which a rule sees,
-is over the runs that still train; in `mean_values`, for evaluation, a run that has ended keeps its last value.
+A setting is a spec without its seed, fold, signals and detailed readings. A curve has one value per epoch, None where
+nothing was measured. Runs may end at different epochs (`until_loss`), so there are two averages: `mean_curve`, which a
+rule sees, is over the runs that still train; in `mean_values`, for evaluation, a run that has ended keeps its last
+value.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import NamedTuple, TypeAlias
 
 from heldin.errors import ArgumentError, near_match
@@ -113,7 +114,7 @@ def groups(records: Iterable[RunRecord]) -> list[Group]:
 
 def setting_of(spec: RunSpec) -> RunSpec:
     """The setting of a run."""
-    return spec.with_(seed=0, fold=None, folds=None, signals=())
+    return spec.with_(seed=0, fold=None, folds=None, signals=(), detailed_readings=0)
 
 
 def sort_by_setting(records: Iterable[RunRecord]) -> list[RunRecord]:
@@ -121,8 +122,10 @@ def sort_by_setting(records: Iterable[RunRecord]) -> list[RunRecord]:
 
     def position(record: RunRecord) -> tuple[object, ...]:
         spec = record.spec
-        setting = [(value is not None, value) for value in setting_of(spec).as_dict().values()]  # unset comes first
-        return (setting, spec.seed, spec.folds or 0, spec.fold or 0, spec.signals)
+        setting = setting_of(spec)
+        values = [getattr(setting, field.name) for field in fields(setting)]
+        unset_first = [(value is not None, value) for value in values]
+        return (unset_first, spec.seed, spec.folds or 0, spec.fold or 0, spec.signals)
 
     return sorted(records, key=position)
 
@@ -131,7 +134,7 @@ def _group(members: list[RunRecord]) -> Group:
     merged: dict[str, RunRecord] = {}
     for record in members:
         if record.done and record.epochs:
-            training = record.spec.with_(signals=()).canonical
+            training = record.spec.with_(signals=(), detailed_readings=0).canonical
             merged[training] = _merge(merged[training], record) if training in merged else record
     ordered = sorted(merged.values(), key=lambda r: (r.spec.folds or 0, r.spec.seed, r.spec.fold or 0))
     return Group(
@@ -144,11 +147,15 @@ def _group(members: list[RunRecord]) -> Group:
 
 def _merge(one: RunRecord, other: RunRecord) -> RunRecord:
     """One record with the signals of two records of the same training."""
-    spec = one.spec.with_(signals=tuple(dict.fromkeys([*one.spec.signals, *other.spec.signals])))
+    spec = one.spec.with_(
+        signals=tuple(dict.fromkeys([*one.spec.signals, *other.spec.signals])),
+        detailed_readings=one.spec.detailed_readings or other.spec.detailed_readings,
+    )
     epochs = []
     for number, line in enumerate(one.epochs):
-        theirs = other.epochs[number]["signals"] if number < len(other.epochs) else {}
-        epochs.append({**line, "signals": {**line["signals"], **theirs, **line["signals"]}})
+        theirs = other.epochs[number] if number < len(other.epochs) else {"signals": {}}
+        signals = {**line["signals"], **theirs["signals"], **line["signals"]}
+        epochs.append({**theirs, **line, "signals": signals})
     return replace(one, spec=spec, epochs=tuple(epochs))
 
 

@@ -33,7 +33,7 @@ ATTEMPTS = 5
 REFRESH_SECONDS = 0.5
 MAX_BARS = 8  # of single runs at a time
 
-DATA_FIELDS = ("num_samples", "batch_size", "folds", "signals", "augment")
+DATA_FIELDS = ("num_samples", "num_test", "batch_size", "folds", "signals", "augment")
 MODEL_FIELDS = ("model", "scale")
 
 

@@ -25,6 +25,7 @@ from torch.optim import Optimizer
 import heldin
 from heldin.errors import ArgumentError, HeldinWarning, StoreError
 from heldin.lab.data import Arrays, Exams, Samples, augment, corrupt, folds, load, select, subset
+from heldin.lab.recording import EARLY_EPOCHS, Recorder, reading_places
 from heldin.lab.registry import LOSSES, OPTIMIZERS, build_model
 from heldin.lab.spec import RunSpec, parse_signal
 from heldin.lab.store import JsonObject, RunFolder, RunRecord, Store
@@ -81,7 +82,8 @@ def prepare(spec: RunSpec, arrays: Arrays) -> Split:
     chosen = subset(available, num, derive_seed(spec.seed, "subset"))
     x, y = select(arrays.x_train, chosen), arrays.y_train[chosen]
     y = corrupt(y, spec.label_noise, arrays.num_classes, derive_seed(spec.seed, "noise"))
-    test = arrays.x_test, arrays.y_test, arrays.num_classes
+    x_test = arrays.x_test if spec.num_test is None else select(arrays.x_test, torch.arange(spec.num_test))
+    test = x_test, arrays.y_test[: spec.num_test], arrays.num_classes
     if spec.fold is None or spec.folds is None:
         return Split(x, y, None, None, *test)
     parts = folds(num, spec.folds, derive_seed(spec.seed, "folds"))
@@ -96,6 +98,11 @@ def _require_enough_data(spec: RunSpec, arrays: Arrays, num: int) -> None:
         raise ArgumentError(
             f"Parameter `num_samples` should be at most {available}, all that {spec.dataset} has for training. "
             f"Found `num_samples = {num}`."
+        )
+    if spec.num_test is not None and spec.num_test > len(arrays.x_test):
+        raise ArgumentError(
+            f"Parameter `num_test` should be at most {len(arrays.x_test)}, all that {spec.dataset} has for testing. "
+            f"Found `num_test = {spec.num_test}`."
         )
     if spec.batch_size > num:
         raise ArgumentError(
@@ -126,14 +133,19 @@ def fingerprint(split: Split) -> dict[str, int | str]:
 @torch.no_grad()
 def evaluate(model: nn.Module, loss: nn.Module, x: Samples, y: Tensor) -> dict[str, float]:
     """The metrics of `model` on (x, y), in evaluation mode; the mode is restored afterwards."""
+    return metrics(loss, outputs_of(model, x), y)
+
+
+@torch.no_grad()
+def outputs_of(model: nn.Module, x: Samples) -> Tensor:
+    """The outputs of `model` for x, in evaluation mode; the mode is restored afterwards."""
     was_training = model.training
     model.eval()
     try:
         size = 1 if isinstance(x, Exams) else EVALUATION_BATCH
-        outputs = torch.cat([model(x[start : start + size]) for start in range(0, len(x), size)])
+        return torch.cat([model(x[start : start + size]) for start in range(0, len(x), size)])
     finally:
         model.train(was_training)
-    return metrics(loss, outputs, y)
 
 
 @torch.no_grad()
@@ -219,14 +231,17 @@ class _Training:
             self.model.parameters(), lr=spec.learning_rate, weight_decay=spec.weight_decay
         )
         self.measurements = Measurements(spec, self.model, self.loss, self.optimizer)
+        self.recorder = _recorder(spec, self.model, self.loss, split) if spec.detailed_readings else None
         self.data = fingerprint(split)
 
     def epoch(self, epoch: int) -> tuple[JsonObject, JsonObject]:
         """Train and measure one epoch; return its line of records, and its line of timings."""
         torch.manual_seed(derive_seed(self.spec.seed, "epoch", epoch))
         clock, split = _Clock(), self.split
+        readings: list[JsonObject] = []
         with clock.timed("train"):
-            outputs = self._pass(epoch, clock)
+            outputs = self._pass(epoch, clock, readings)
+        clock.seconds["train"] -= clock.seconds.get("probe", 0.0)
         with clock.timed("evaluate"):
             found = {"train": metrics(self.loss, outputs, split.y_train)}
             for part, x, y in (("test", split.x_test, split.y_test), ("val", split.x_val, split.y_val)):
@@ -238,15 +253,27 @@ class _Training:
         line["parameter_norm"] = sum(squares) ** 0.5
         with clock.timed("probe"):
             line["signals"] = self.measurements.read(epoch, split, outputs)
+            if self.recorder is not None:
+                train_outputs = outputs_of(self.model, split.x_train)
+                line["after_epoch"] = self.recorder.summary("training data", train_outputs, split.y_train)
+                line["readings"] = [*readings, self._reading(epoch + 1.0, found["test"])]
         units = self._unit_seconds(clock)
         return line, {"epoch": epoch, "seconds": dict(clock.seconds), "unit_seconds": units}
 
-    def _pass(self, epoch: int, clock: _Clock) -> Tensor:
-        """Train on every batch once; return the outputs of every sample, each from just before its batch's step."""
+    def _pass(self, epoch: int, clock: _Clock, readings: list[JsonObject]) -> Tensor:
+        """Train on every batch once; return the outputs of every sample, each from just before its batch's step.
+
+        Detailed readings between batches are added to `readings`.
+        """
         x, y = self.split.x_train, self.split.y_train
         outputs = torch.zeros(len(x), self.split.num_classes)
         self.model.train()
-        for number, part in enumerate(self._batches(epoch, len(x))):
+        batches = self._batches(epoch, len(x))
+        places = self._places_between_batches(epoch, len(batches))
+        for number, part in enumerate(batches):
+            if number in places:
+                with clock.timed("probe"):
+                    readings.append(self._reading(epoch + number / len(batches)))
             inputs = x[part]
             if self.spec.augment:
                 inputs = augment(inputs, derive_seed(self.spec.seed, "augment", epoch, number))
@@ -258,6 +285,21 @@ class _Training:
                 self.optimizer.step()
             outputs[part] = output.detach()
         return outputs
+
+    def _places_between_batches(self, epoch: int, num_batches: int) -> list[int]:
+        """The batches of an epoch before which a detailed reading is made."""
+        if self.recorder is None or epoch >= EARLY_EPOCHS:
+            return []
+        return [0] * (epoch == 0) + reading_places(num_batches, self.spec.detailed_readings)[:-1]
+
+    def _reading(self, epochs: float, test: dict[str, float] | None = None) -> JsonObject:
+        """A detailed reading after so many epochs, with test metrics."""
+        assert self.recorder is not None
+        found = test or evaluate(self.model, self.loss, self.split.x_test, self.split.y_test)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", HeldinWarning)
+            reading = self.recorder.read()
+        return {"epochs": epochs, "test_loss": found["loss"], "test_error": found["error"], **reading}
 
     def _batches(self, epoch: int, num_samples: int) -> list[Tensor]:
         """The indices of each batch of an epoch."""
@@ -293,6 +335,7 @@ class _Training:
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "memory": self.measurements.memory,
+            "predictions": {} if self.recorder is None else self.recorder.predictions,
             "data": self.data,
         }
 
@@ -301,6 +344,15 @@ class _Training:
         self.model.load_state_dict(checkpoint["model"])
         self.optimizer.load_state_dict(checkpoint["optimizer"])
         self.measurements.memory = checkpoint["memory"]
+        if self.recorder is not None:
+            self.recorder.predictions = checkpoint["predictions"]
+
+
+def _recorder(spec: RunSpec, model: nn.Module, loss: nn.Module, split: Split) -> Recorder:
+    """The recorder of detailed readings, on the batches of signals marked `@fixed`."""
+    num = NUM_SINGLE if spec.batch_size == 1 else NUM_BATCHES
+    batches = probe_batches(spec, split.x_train, split.y_train, num, derive_seed(spec.seed, "draw", 0))
+    return Recorder(model, loss, batches, seed=derive_seed(spec.seed, "probe", 0))
 
 
 class Measurements:
@@ -338,10 +390,10 @@ class Measurements:
             number = 0 if fixed else epoch
             pooling = any(signal.needs.pools_losses for signal in reader.signals.values())
             num_drawn = max(num_batches, NUM_POOLED) if pooling else num_batches
-            drawn = self._batches(split.x_train, split.y_train, num_drawn, self._seed("draw", number))
+            drawn = probe_batches(self.spec, split.x_train, split.y_train, num_drawn, self._seed("draw", number))
             against = None
             if split.x_val is not None and split.y_val is not None:  # the fold left out
-                against = self._batches(split.x_val, split.y_val, num_batches, self._seed("against", number))
+                against = probe_batches(self.spec, split.x_val, split.y_val, num_batches, self._seed("against", number))
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", HeldinWarning)  # the record stays, and nobody reads warnings of a run
                 reading = reader.read_batches(
@@ -356,22 +408,23 @@ class Measurements:
             values.update(reading.values)
         return {label: values[label] for label in self.spec.signals}
 
-    def _batches(self, x: Samples, y: Tensor, num: int, seed: int) -> list[Batch]:
-        """Disjoint batches: `num` of them, or as many as there are.
-
-        If there are not enough samples for two batches of the training size, five smaller ones.
-        """
-        size = self.spec.batch_size if len(x) >= 2 * self.spec.batch_size else max(len(x) // NUM_BATCHES, 1)
-        order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))
-        num = min(num, len(x) // size)
-        parts = [order[start : start + size] for start in range(0, num * size, size)]
-        inputs = [x[part] for part in parts]
-        if self.spec.augment:
-            inputs = [augment(some, derive_seed(seed, "augment", number)) for number, some in enumerate(inputs)]
-        return [(some, y[part]) for some, part in zip(inputs, parts, strict=True)]
-
     def _seed(self, *place: int | str) -> int:
         return derive_seed(self.spec.seed, *place)
+
+
+def probe_batches(spec: RunSpec, x: Samples, y: Tensor, num: int, seed: int) -> list[Batch]:
+    """Disjoint batches: `num` of them, or as many as there are.
+
+    If there are not enough samples for two batches of the training size, five smaller ones.
+    """
+    size = spec.batch_size if len(x) >= 2 * spec.batch_size else max(len(x) // NUM_BATCHES, 1)
+    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))
+    num = min(num, len(x) // size)
+    parts = [order[start : start + size] for start in range(0, num * size, size)]
+    inputs = [x[part] for part in parts]
+    if spec.augment:
+        inputs = [augment(some, derive_seed(seed, "augment", number)) for number, some in enumerate(inputs)]
+    return [(some, y[part]) for some, part in zip(inputs, parts, strict=True)]
 
 
 @dataclass

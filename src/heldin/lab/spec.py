@@ -1,7 +1,8 @@
 """RunSpec: the complete description of one training run.
 
 A spec is frozen. Its canonical JSON is its identity: the hash of it is the run's id. It holds nothing that does not
-change the result (no path, no device, no number of workers), and everything random follows from `seed`.
+change the result (no path, no device, no number of workers), and everything random follows from `seed`. Fields that
+were added later are left out of the JSON while they have their default, so that ids of earlier runs stay the same.
 """
 
 from __future__ import annotations
@@ -42,6 +43,9 @@ DEFAULT_SIGNALS = (
     "gwa",
 )
 """All signals that follow from batch gradients and from the training pass itself."""
+
+ADDED_FIELDS = ("num_test", "detailed_readings")
+"""Fields that are left out of the JSON while they have their default."""
 
 _SIGNAL = re.compile(r"(?P<label>[^@]+?)(?P<fixed>@fixed)?(@s=(?P<s>[1-9]\d*))?")
 
@@ -96,6 +100,9 @@ class RunSpec:
         seed: of everything random: subset, noise, folds, initial weights, order, augmentation, batches of signals.
         signals: the signals to measure after every epoch, by label; `@fixed` measures on the same batches every time,
             `@s=20` on 20 batches instead of 5.
+        num_test: evaluate on the first samples of the test set, this many; None takes all.
+        detailed_readings: how many detailed readings (`heldin.lab.recording`) are recorded in each of the first
+            epochs; one in each later epoch. 0 records none at all.
 
     Example:
         >>> from heldin.lab.spec import RunSpec
@@ -122,6 +129,8 @@ class RunSpec:
     folds: int | None = None
     seed: int = 0
     signals: tuple[str, ...] = DEFAULT_SIGNALS
+    num_test: int | None = None
+    detailed_readings: int = 0
 
     def __post_init__(self) -> None:
         if isinstance(self.signals, str):  # type: ignore[unreachable]
@@ -155,6 +164,8 @@ class RunSpec:
         if self.num_samples is not None:
             require_integer("num_samples", self.num_samples, at_least=2, remedy="None takes all samples.")
             _require_at_most("batch_size", self.batch_size, self.num_samples, bound_name="num_samples")
+        if self.num_test is not None:
+            require_integer("num_test", self.num_test, at_least=1, remedy="None takes all test samples.")
         if (self.fold is None) != (self.folds is None):
             raise ArgumentError(
                 f"Give both `fold` and `folds`, or neither. Found `fold = {self.fold}`, `folds = {self.folds}`."
@@ -182,12 +193,22 @@ class RunSpec:
         if self.until_loss is not None:
             require_number("until_loss", self.until_loss, at_least=0.0, remedy="The paper uses 0.01.")
         require_integer("seed", self.seed, at_least=0, remedy="Seeds count from 0.")
+        require_integer("detailed_readings", self.detailed_readings, at_least=0, remedy="0 records none.")
+        if self.detailed_readings and self.loss != "cross_entropy":
+            raise ArgumentError(
+                "Detailed readings draw labels from the predicted probabilities, which the loss 'cross_entropy' has. "
+                f"Found `loss = {self.loss!r}`. Set `detailed_readings = 0`."
+            )
         if not isinstance(self.augment, bool):
             raise ArgumentError(f"Parameter `augment` should be True or False. Found `augment = {self.augment!r}`.")
 
     def as_dict(self) -> dict[str, Any]:
         """The spec as plain JSON values."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values = {
+            field.name: getattr(self, field.name)
+            for field in fields(self)
+            if field.name not in ADDED_FIELDS or getattr(self, field.name) != field.default
+        }
         return {**values, "signals": list(self.signals)}
 
     @cached_property
