@@ -2,6 +2,7 @@
 
 import io
 import os
+import platform
 import re
 import signal
 import subprocess
@@ -146,7 +147,9 @@ def wait_until(condition, seconds=180):
 
 def test_a_run_that_fails_does_not_affect_others(tmp_path):
     wrong = SPEC.with_(num_samples=50_000)
-    with pytest.raises(HeldinError, match=f"1 of 2 runs failed; the others are done.\n  {wrong.id}: .*num_samples"):
+    with pytest.raises(
+        HeldinError, match=f"1 of 2 runs could not be completed; the others are done.\n  {wrong.id}: .*num_samples"
+    ):
         run_all([wrong, SPEC], Store(tmp_path), jobs=1)
     assert Store(tmp_path).record(SPEC).done
 
@@ -161,9 +164,47 @@ def test_impossible_options_are_refused(tmp_path, options, word):
         run_all([], Store(tmp_path))
 
 
-def test_a_run_that_another_process_works_on_is_left_to_it(tmp_path):
+def test_a_run_that_another_process_works_on_is_named_after_the_limit_and_the_others_are_done(tmp_path):
     with Store(tmp_path).folder(SPEC).locked():
-        assert run_all([SPEC, SPECS[1]], Store(tmp_path), jobs=1)[0].spec == SPECS[1]
+        message = (
+            f"1 of 2 runs could not be completed; the others are done.\n"
+            f"  {SPEC.id}: process {os.getpid()} on .* is working on it"
+        )
+        with pytest.raises(HeldinError, match=message):
+            run_all([SPEC, SPECS[1]], Store(tmp_path), jobs=1, wait_seconds=0)
+    assert Store(tmp_path).record(SPECS[1]).done
+    assert Store(tmp_path).record(SPEC) is None
+
+
+def test_a_run_that_another_process_works_on_is_waited_for_with_one_line(tmp_path, progress, shown, alone, monkeypatch):
+    monkeypatch.setattr("heldin.lab.engine.NOTICE_SECONDS", 0.2)
+    monkeypatch.setattr("heldin.lab.engine.REFRESH_SECONDS", 0.1)
+    progress.quiet = True
+    store = Store(tmp_path)
+    locked, release = threading.Event(), threading.Event()
+
+    def hold():
+        with store.folder(SPEC).locked():
+            locked.set()
+            release.wait()
+
+    def release_later():
+        wait_until(lambda: "Waiting" in shown.getvalue())
+        time.sleep(0.5)  # long enough for another line
+        release.set()
+
+    holders = [threading.Thread(target=hold), threading.Thread(target=release_later)]
+    holders[0].start()
+    locked.wait()
+    holders[1].start()
+    [found] = run_all([SPEC], store, jobs=1, progress=progress)
+    for thread in holders:
+        thread.join()
+    assert found.done
+    assert epochs_of(tmp_path, SPEC) == epochs_of(alone, SPEC)
+    [line] = shown.getvalue().splitlines()
+    host = platform.node()
+    assert line == f"Waiting for process {os.getpid()} on {host}, which is working on 1 run: {SPEC.id}"
 
 
 def record(store, spec, num_epochs):

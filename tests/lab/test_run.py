@@ -2,6 +2,7 @@
 
 import math
 import multiprocessing
+import os
 import random
 import time
 
@@ -247,7 +248,7 @@ def test_an_impossible_run_is_refused_before_anything_is_written(tmp_path, chang
 
 def test_a_run_that_is_locked_is_refused(tmp_path):
     store = Store(tmp_path)
-    with store.folder(SPEC).locked(), pytest.raises(RunLockedError, match="another process"):
+    with store.folder(SPEC).locked(), pytest.raises(RunLockedError, match=f"worked on by process {os.getpid()}"):
         run(SPEC, store)
 
 

@@ -1,19 +1,26 @@
 """Many specs -> their records, on this machine or on a cluster, through joblib.
 
-A worker gets only a spec and the store's folder, and records do not depend on the machine that computes them. If a
-worker is killed, at most its current epoch is lost: missing runs are started again. A worker on this machine whose
-parent was killed exits after its current epoch (on Windows: after its current run). On a cluster all machines need
-access to the store's folder.
+A worker gets only a spec and the store's folder, and records do not depend on the machine that computes them. On a
+cluster all machines need access to the store's folder.
+
+- If a worker is killed, at most its current epoch is lost, and missing runs are started again. A run whose worker dies
+  again and again without a new epoch is given up, and the others go on.
+- A run that another process is working on is waited for.
+- A worker on this machine whose parent was killed exits within a second (on Windows: after its current run).
 """
 
 from __future__ import annotations
 
+import math
 import os
 import threading
-from collections.abc import Iterator, Sequence
+import time
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 from rich.console import Console
@@ -21,7 +28,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
-from heldin.errors import ArgumentError, HeldinError, MissingExtraError, require_choice, require_integer
+from heldin.errors import ArgumentError, HeldinError, MissingExtraError, require_choice, require_integer, require_number
 from heldin.lab.data import load
 from heldin.lab.registry import build_model
 from heldin.lab.run import prepare, run
@@ -29,9 +36,12 @@ from heldin.lab.spec import RunSpec
 from heldin.lab.store import RunLockedError, RunRecord, Store
 
 ENGINES = ("processes", "ray", "dask")
-ATTEMPTS = 5
+MAX_DEATHS = 3  # of the workers of one run, in a row, without a new epoch
 REFRESH_SECONDS = 0.5
+NOTICE_SECONDS = 2.0  # of waiting, before it is shown: workers whose parent was killed exit within this time
+WATCHER = "heldin: parent process"  # the thread of a worker that watches it
 MAX_BARS = 8  # of single runs at a time
+MAX_LISTED = 20  # runs in an error message
 
 DATA_FIELDS = ("num_samples", "num_test", "batch_size", "folds", "signals", "augment")
 MODEL_FIELDS = ("model", "scale")
@@ -45,9 +55,10 @@ def run_all(
     engine: str = "processes",
     address: str | None = None,
     data_root: Path | str | None = None,
+    wait_seconds: float | None = None,
     progress: Progress | None = None,
 ) -> list[RunRecord]:
-    """Run what is not done yet, and return the records of all, in the order of `specs`.
+    """Run what is not done yet, and return the records of all, in the order of `specs`. All of them are done.
 
     Args:
         specs: what to run; a spec that is given twice is run once.
@@ -56,32 +67,122 @@ def run_all(
         engine: `"processes"` on this machine, or `"ray"` or `"dask"`.
         address: of the cluster; None starts one on this machine.
         data_root: the folder of the datasets.
+        wait_seconds: how long to wait for runs that another process is working on, while there is nothing else to do;
+            None waits until they are done.
         progress: shows the progress of the runs.
 
     Raises:
-        HeldinError: some runs failed; all others are done and recorded.
+        HeldinError: some runs could not be completed, and are named with the reason; all others are done and recorded.
     """
     require_choice("engine", engine, ENGINES)
     require_integer("jobs", jobs, at_least=1, remedy="The number of cores is a good choice.")
+    if wait_seconds is not None:
+        require_number("wait_seconds", wait_seconds, at_least=0.0, remedy="0 does not wait.")
     if not specs:
         raise ArgumentError("At least one spec should be given. Found none.")
     unique = list(dict.fromkeys(specs))
     failures: dict[str, str] = {}
-    with _backend(engine, address, jobs), (progress or Progress(quiet=True)).track(unique, store):
-        for attempt in range(ATTEMPTS):
-            missing = [spec for spec in unique if not store.folder(spec).done and spec.id not in failures]
-            if not missing:
-                break
+    shown = progress or Progress(quiet=True)
+    parent = os.getpid() if engine == "processes" else None
+    with _backend(engine, address, jobs), shown.track(unique, store), TemporaryDirectory() as started:
+        deaths = _Deaths(store, Path(started))
+        waiting = _Waiting(store, wait_seconds, shown)
+        while missing := [spec for spec in unique if spec.id not in failures and not store.folder(spec).done]:
+            free = [spec for spec in missing if not store.folder(spec).is_locked]
+            if not free:
+                failures.update(waiting.wait(missing))
+                continue
+            batch = deaths.choose(free)
             try:
-                parent = os.getpid() if engine == "processes" else None
-                failures.update(_run_in_workers(missing, store, jobs, data_root, parent))
+                failures.update(_run_in_workers(batch, store, jobs, data_root, started, parent))
             except Exception as error:
-                if attempt + 1 == ATTEMPTS or not _is_dead_worker(error):
+                if not _is_dead_worker(error):
                     raise
+                failures.update(deaths.count(batch))
     if failures:
-        listed = "\n".join(f"  {spec_id}: {problem}" for spec_id, problem in failures.items())
-        raise HeldinError(f"{len(failures)} of {len(unique)} runs failed; the others are done.\n{listed}")
+        raise HeldinError(_list_failures(failures, len(unique)))
     return [record for spec in specs if (record := store.record(spec)) is not None]
+
+
+def _list_failures(failures: Mapping[str, str], num_runs: int) -> str:
+    listed = [f"\n  {spec_id}: {problem}" for spec_id, problem in failures.items()]
+    more = f"\n  and {len(listed) - MAX_LISTED} more" if len(listed) > MAX_LISTED else ""
+    others = "; the others are done" if len(failures) < num_runs else ""
+    return f"{len(failures)} of {num_runs} runs could not be completed{others}.{''.join(listed[:MAX_LISTED])}{more}"
+
+
+class _Deaths:
+    """Which runs were in a worker when it died, and how often in a row without a new epoch.
+
+    When a worker dies, the backend may end the other workers too, so each run that was in a worker is suspected. One
+    that is suspected for the second time in a row is run alone: if the worker dies again, the run is given up.
+    `started` is a folder with a file for each run that is in a worker on this machine.
+    """
+
+    def __init__(self, store: Store, started: Path) -> None:
+        self.store = store
+        self.started = started
+        self.counts: dict[str, int] = {}  # by run id
+        self.epochs: dict[str, int] = {}  # trained before the last batch
+
+    def choose(self, specs: list[RunSpec]) -> list[RunSpec]:
+        """What to run next: a suspect alone, or all."""
+        suspects = [spec for spec in specs if self.counts.get(spec.id, 0) >= MAX_DEATHS - 1]
+        chosen = suspects[:1] or specs
+        self.epochs = {spec.id: self.store.folder(spec).num_epochs for spec in chosen}
+        return chosen
+
+    def count(self, batch: list[RunSpec]) -> dict[str, str]:
+        """Count the death of a worker; return run id -> problem for a run that is given up."""
+        found = {path.name for path in self.started.iterdir()}
+        for path in self.started.iterdir():
+            path.unlink()
+        for spec in batch:
+            if found and spec.id not in found:
+                continue
+            progressed = self.store.folder(spec).num_epochs > self.epochs[spec.id]
+            self.counts[spec.id] = 0 if progressed else self.counts.get(spec.id, 0) + 1
+        given_up = [spec for spec in batch if self.counts.get(spec.id, 0) >= MAX_DEATHS]
+        if given_up and found:
+            self.counts = {}  # the other suspects go on together
+        return {
+            spec.id: f"its worker process died {MAX_DEATHS} times in a row without a new epoch, the last time with "
+            "nothing else running. Out of memory? Free some, or choose a smaller --scale or --batch-size, and run the "
+            "same command again: it continues."
+            for spec in given_up
+        }
+
+
+class _Waiting:
+    """Waits for runs that other processes are working on, and shows a line for each change of who they are."""
+
+    def __init__(self, store: Store, limit: float | None, progress: Progress) -> None:
+        self.store = store
+        self.limit = math.inf if limit is None else limit
+        self.progress = progress
+        self.seconds = 0.0
+        self.shown: set[str] = set()
+
+    def wait(self, specs: Sequence[RunSpec]) -> dict[str, str]:
+        """Wait for a moment; after the limit return run id -> problem for all of these."""
+        holders = {spec.id: self.store.folder(spec).holder for spec in specs}
+        if self.seconds >= self.limit:
+            return {
+                spec_id: f"{holder} is working on it. Wait for it, and run the same command again."
+                for spec_id, holder in holders.items()
+            }
+        if self.seconds >= NOTICE_SECONDS:
+            for holder in sorted({*holders.values()} - self.shown):
+                ids = [spec_id for spec_id in holders if holders[spec_id] == holder]
+                listed = ", ".join(ids[:MAX_LISTED]) + (", ..." if len(ids) > MAX_LISTED else "")
+                self.progress.notify(
+                    f"Waiting for {holder}, which is working on {format_run_count(len(ids))}: {listed}"
+                )
+            self.shown |= {*holders.values()}
+        pause = min(REFRESH_SECONDS, self.limit - self.seconds)
+        time.sleep(pause)
+        self.seconds += pause
+        return {}
 
 
 def require_runnable(specs: Sequence[RunSpec], data_root: Path | str | None = None) -> None:
@@ -114,6 +215,10 @@ class Progress:
         self.quiet = quiet
         self.console = console or Console(stderr=True)
 
+    def notify(self, text: str) -> None:
+        """Show a line that is not about progress, also with `quiet`."""
+        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+
     @contextmanager
     def track(self, specs: Sequence[RunSpec], store: Store) -> Iterator[None]:
         """Show the progress of these runs until the block ends."""
@@ -139,8 +244,7 @@ class Progress:
             for spec in specs:
                 if spec.id not in done and store.folder(spec).done:
                     done.add(spec.id)
-                    text = f"[{len(done)}/{len(specs)}] {spec.id} {spec.title}"
-                    self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+                    self.notify(f"[{len(done)}/{len(specs)}] {spec.id} {spec.title}")
 
     def _bars(self, specs: list[RunSpec], store: Store, ended: threading.Event) -> None:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -172,37 +276,54 @@ def format_run_count(num: int) -> str:
 
 
 def _run_in_workers(
-    specs: list[RunSpec], store: Store, jobs: int, data_root: Path | str | None, parent: int | None
+    specs: list[RunSpec], store: Store, jobs: int, data_root: Path | str | None, started: str, parent: int | None
 ) -> dict[str, str]:
     """Run these; return run id -> problem for those that failed."""
     from joblib import Parallel, delayed
 
     root = str(store.root.resolve())
     found = Parallel(n_jobs=jobs, batch_size=1, pre_dispatch="all")(
-        delayed(_worker)(spec, root, data_root, parent) for spec in specs
+        delayed(_worker)(spec, root, data_root, started, parent) for spec in specs
     )
     return {spec.id: problem for spec, problem in zip(specs, found, strict=True) if problem is not None}
 
 
-def _worker(spec: RunSpec, root: str, data_root: Path | str | None, parent: int | None = None) -> str | None:
+def _worker(spec: RunSpec, root: str, data_root: Path | str | None, started: str, parent: int | None) -> str | None:
     """Run one spec in a worker process; return what went wrong, or None."""
-    _exit_if_orphaned(parent)
+    if parent not in (None, os.getpid()):
+        _exit_with(parent)
+    mark = Path(started, spec.id)
+    with suppress(OSError):  # on another machine of a cluster the folder does not exist
+        mark.touch()
     try:
-        run(spec, Store(root), data_root=data_root, on_epoch=lambda line: _exit_if_orphaned(parent))
+        run(spec, Store(root), data_root=data_root)
     except RunLockedError:
-        return None  # the process that holds the lock records it
+        return None  # the caller waits for the process that holds the lock
     except HeldinError as error:
         return str(error)
+    except Exception:  # of a model of the user's, or a bug: the other runs go on
+        return traceback.format_exc()
+    finally:
+        with suppress(OSError):
+            mark.unlink()
     return None
 
 
-def _exit_if_orphaned(parent: int | None) -> None:
-    """Exit if the parent process of this worker was killed; each epoch is on disk when this is called.
+def _exit_with(parent: int) -> None:
+    """Exit soon after this process's parent ends; whatever is written at this moment is dropped, as after a crash.
 
-    On Linux and macOS a child process then gets another parent; on Windows joblib ends the worker after its run.
+    On Linux and macOS a process whose parent ended gets another parent. On Windows it keeps the number.
     """
-    if parent is not None and parent not in (os.getpid(), os.getppid()):
-        os._exit(0)  # immediately: no process is left to report to
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(REFRESH_SECONDS)
+        os._exit(1)  # immediately: no process is left to report to
+
+    if os.getppid() != parent:
+        os._exit(1)
+    if not any(thread.name == WATCHER for thread in threading.enumerate()):
+        threading.Thread(target=watch, name=WATCHER, daemon=True).start()
 
 
 def _is_dead_worker(error: Exception) -> bool:

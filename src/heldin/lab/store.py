@@ -7,19 +7,23 @@ is recognised and dropped. One process at a time works on a run.
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
+import platform
+import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import IO, Any, TypeAlias, cast
 
 import torch
 from filelock import FileLock, Timeout
 
 from heldin.errors import DamagedRunError, StoreError
+from heldin.lab.memory import format_bytes
 from heldin.lab.spec import RunSpec, spec_from
 
 VERSION = 1
@@ -114,12 +118,39 @@ class RunFolder:
                 lock.acquire(blocking=False)
             except Timeout as error:
                 raise RunLockedError(
-                    f"Run {self.spec.id} is being worked on by another process. Wait for it, or stop it."
+                    f"Run {self.spec.id} is being worked on by {self.holder}. Wait for it, or stop it."
                 ) from error
+        holder = self.path / "holder.json"  # not in the lock file: Windows does not let others read that
         try:
+            write_atomically(holder, json.dumps({"process": os.getpid(), "host": platform.node()}) + "\n")
             yield
         finally:
+            with suppress(OSError):
+                holder.unlink()
             lock.release()
+
+    @property
+    def is_locked(self) -> bool:
+        """Whether a process is working on this run."""
+        if not (self.path / "lock").exists():
+            return False
+        with explain_os_errors(self.path):
+            lock = FileLock(self.path / "lock")
+            try:
+                lock.acquire(blocking=False)
+            except Timeout:
+                return True
+            lock.release()
+            return False
+
+    @property
+    def holder(self) -> str:
+        """The process that holds the lock, for messages; what a killed process left counts only if `is_locked`."""
+        try:
+            found = json.loads((self.path / "holder.json").read_text(encoding="utf-8"))
+            return f"process {int(found['process'])} on {found['host']}"
+        except (OSError, ValueError, KeyError, TypeError):
+            return "another process"
 
     def require_whole(self) -> None:
         """Refuse a spec that cannot be read, or that a newer version wrote."""
@@ -165,11 +196,13 @@ class RunFolder:
     def save(self, checkpoint: Mapping[str, object]) -> None:
         """Replace the checkpoint."""
         path = self.path / "checkpoint.pt"
+        free = shutil.disk_usage(self.path).free
         try:
             write_atomically(path, lambda file: torch.save(dict(checkpoint), file))
-        except RuntimeError as error:  # what torch.save raises where the disk is full
+        except RuntimeError as error:  # what torch.save raises where the disk is full; its text does not say so
+            needed = format_bytes(_saved_size(checkpoint))
             raise StoreError(
-                f"{path} cannot be written: {error}. Make room, and run the same command again."
+                f"{path} cannot be written: it takes {needed}, and {format_bytes(free)} are free on this disk. {REMEDY}"
             ) from error
 
     def checkpoint(self) -> JsonObject | None:
@@ -268,6 +301,24 @@ def decode_json(value: Any) -> Any:
     if isinstance(value, list):
         return [decode_json(part) for part in value]
     return NOT_FINITE.get(value, value) if isinstance(value, str) else value
+
+
+def _saved_size(content: Mapping[str, object]) -> int:
+    """The number of bytes that `torch.save` writes."""
+    file = _CountingFile()
+    torch.save(dict(content), cast(IO[bytes], file))
+    return file.num_bytes
+
+
+class _CountingFile(io.RawIOBase):
+    """A file that counts what is written to it, and keeps nothing."""
+
+    num_bytes = 0
+
+    def write(self, content: Any) -> int:
+        num = memoryview(content).nbytes
+        self.num_bytes += num
+        return num
 
 
 def _complete_lines(path: Path) -> list[str]:
