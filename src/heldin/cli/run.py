@@ -23,7 +23,7 @@ from heldin.cli.options import (
 )
 from heldin.cli.output import note, resumable, show
 from heldin.cli.records import require_store, store_option, warn_if_hardly_learned
-from heldin.errors import ArgumentError, require_choice, require_integer
+from heldin.errors import ArgumentError, require_choice, require_integer, require_number
 from heldin.lab.curves import groups
 from heldin.lab.spec import RunSpec, each_fold, spec_from, specs_from_toml
 from heldin.lab.store import Store
@@ -47,6 +47,13 @@ def command(
     jobs: Jobs = NUM_CORES,
     engine: Annotated[str, typer.Option(help="processes, ray or dask.")] = "processes",
     address: Annotated[str | None, optional("The address of the Ray or Dask cluster.")] = None,
+    wait: Annotated[
+        float | None,
+        optional(
+            "How long to wait for runs that another process is working on; by default until they are done.",
+            metavar="SECONDS",
+        ),
+    ] = None,
     store: StoreFolder = DEFAULT_STORE,
     data: DataFolder = None,
     quiet: Quiet = False,
@@ -60,6 +67,8 @@ def command(
 
     require_choice("--engine", engine, ENGINES)
     require_integer("--jobs", jobs, at_least=1, remedy="The number of cores is a good choice.")
+    if wait is not None:
+        require_number("--wait", wait, at_least=0.0, remedy="0 does not wait.")
     if address is not None and engine == ENGINES[0]:
         raise ArgumentError(f"--address needs a cluster. Found --address {address}. Add --engine ray or --engine dask.")
     changes = {name: value for name, value in given.items() if value is not None}
@@ -69,8 +78,16 @@ def command(
     records = Store(store)
     num_done = sum(records.folder(spec).done for spec in specs)
     with resumable(shlex.join(["heldin", *sys.argv[1:]])):
-        progress = Progress(quiet=quiet)
-        done = run_all(specs, records, jobs=jobs, engine=engine, address=address, data_root=data, progress=progress)
+        done = run_all(
+            specs,
+            records,
+            jobs=jobs,
+            engine=engine,
+            address=address,
+            data_root=data,
+            wait_seconds=wait,
+            progress=Progress(quiet=quiet),
+        )
     note(f"{format_run_count(len(specs))} done" + (f", {num_done} of them before this command." if num_done else "."))
     show(f"The records are in {store / 'runs'}.")
     warn_if_hardly_learned(groups(done))
