@@ -26,6 +26,7 @@ class StopReason(str, Enum):
     NO_IMPROVEMENT = "no_improvement"
     LEVEL = "level"
     FIRST_MINIMUM = "first_minimum"
+    RISE_ABOVE = "rise_above"
     NOT_FINITE = "not_finite"
     CUSTOM = "custom"  # for rules outside heldin
 

@@ -14,6 +14,7 @@ from heldin.rules import (
     Level,
     NthRise,
     Patience,
+    RiseAbove,
     Smoothed,
     any_of,
 )
@@ -110,5 +111,6 @@ def test_folds_give_the_methods_that_they_support(records, kinds):
 def test_rules_with_a_best_epoch():
     assert has_best_epoch(Smoothed(Patience(10), window=10))
     assert has_best_epoch(FirstMinimum())
+    assert has_best_epoch(RiseAbove())
     assert not has_best_epoch(Smoothed(NthRise(5), window=3))
     assert not has_best_epoch(Level(0.0))

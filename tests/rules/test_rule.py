@@ -20,6 +20,7 @@ from heldin.rules import (
     Level,
     NthRise,
     Patience,
+    RiseAbove,
     Rule,
     Smoothed,
     Warmup,
@@ -39,6 +40,7 @@ RULES = {
     "patience": (Patience(3), 3),
     "level": (Level(0.0), 5),
     "first minimum": (FirstMinimum(window=3, patience=2), 2),
+    "rise above": (RiseAbove(0.5, noise=1.0), 5),
     "smoothed by a window": (Smoothed(NthRise(2), window=3), 2),
     "smoothed by an ema": (Smoothed(Level(0.0), ema=0.75), 5),
     "warm-up": (Warmup(ConsecutiveRises(2), 4), 2),
@@ -244,7 +246,12 @@ def test_not_finite_is_the_reason_only_after_that_many_in_a_row(rule, limit, val
 def test_a_non_finite_value_is_not_a_rise_and_crosses_no_level(rule, values):
     decision = replay(rule, values)
     if decision and not isfinite(decision.value):
-        assert decision.reason not in {StopReason.NTH_RISE, StopReason.CONSECUTIVE_RISES, StopReason.LEVEL}
+        assert decision.reason not in {
+            StopReason.NTH_RISE,
+            StopReason.CONSECUTIVE_RISES,
+            StopReason.LEVEL,
+            StopReason.RISE_ABOVE,
+        }
 
 
 @every_rule
@@ -295,6 +302,9 @@ ARGUMENTS = [
     (ConsecutiveRises, "min_delta", NUMBERS_FROM_0, "0.0 counts every change."),
     (Patience, "min_delta", NUMBERS_FROM_0, "0.0 counts every change."),
     (Level, "threshold", [nan, inf, -inf, "0", None, True], "The evidence-based criterion stops at 0."),
+    (RiseAbove, "fraction", NUMBERS_FROM_0, "0.1 is a rise by a tenth."),
+    (RiseAbove, "noise", NUMBERS_FROM_0, "3 is a common choice; 0 ignores the noise."),
+    (RiseAbove, "ema", NUMBERS_FROM_0, "0.5 is a common choice; 0 does not smooth."),
     (Warmup, "n", [-1, 2.5, True, "3", None], "0 means no warm-up."),
 ]
 
@@ -318,6 +328,7 @@ def test_an_invalid_argument_is_an_error(kind, name, value, remedy):
         (Patience(10), "Patience(patience=10)", "Patience(10)"),
         (FirstMinimum(), "FirstMinimum(window=3, patience=5)", "FirstMinimum(3, 5)"),
         (Level(0.0), "Level(threshold=0.0)", "Level(0.0)"),
+        (RiseAbove(0.2, 0.0), "RiseAbove(fraction=0.2, noise=0.0)", "RiseAbove(0.2, 0.0)"),
         (
             Patience(5, direction=Direction.FALLS),
             "Patience(patience=5, direction=falls)",

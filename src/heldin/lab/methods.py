@@ -8,7 +8,7 @@ from enum import Enum
 from heldin.errors import ArgumentError, require_integer
 from heldin.lab.curves import Group, direction_of, has
 from heldin.lab.spec import parse_signal
-from heldin.rules import ConsecutiveRises, FirstMinimum, NthRise, Patience, Rule, Wrapped
+from heldin.rules import ConsecutiveRises, FirstMinimum, NthRise, Patience, RiseAbove, Rule, Wrapped
 from heldin.types import Direction
 
 
@@ -136,7 +136,8 @@ def authors_method(signal: str) -> StoppingMethod:
 
 def has_best_epoch(rule: Rule) -> bool:
     """Whether a rule has a best epoch to return to."""
-    return has_best_epoch(rule.rule) if isinstance(rule, Wrapped) else isinstance(rule, (Patience, FirstMinimum))
+    kinds = (Patience, FirstMinimum, RiseAbove)
+    return has_best_epoch(rule.rule) if isinstance(rule, Wrapped) else isinstance(rule, kinds)
 
 
 def rule_name(rule: Rule) -> str:

@@ -13,6 +13,7 @@ from heldin.rules.combine import any_of as any_of
 from heldin.rules.level import Level as Level
 from heldin.rules.patience import FirstMinimum as FirstMinimum
 from heldin.rules.patience import Patience as Patience
+from heldin.rules.rise_above import RiseAbove as RiseAbove
 from heldin.rules.rises import ConsecutiveRises as ConsecutiveRises
 from heldin.rules.rises import NthRise as NthRise
 from heldin.rules.rule import Outcome as Outcome
@@ -24,6 +25,7 @@ from heldin.rules.rule import replay as replay
 from heldin.rules.smoothing import Smoothed as Smoothed
 from heldin.rules.smoothing import Warmup as Warmup
 from heldin.rules.smoothing import Wrapped as Wrapped
+from heldin.rules.start import first_after_fall as first_after_fall
 
 NAMED: dict[str, type[NthRise] | type[ConsecutiveRises] | type[Patience] | type[FirstMinimum]] = {
     "nth_rise": NthRise,
