@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
 from heldin.lab.spec import RunSpec
 from heldin.lab.tables import Cell, Table
+from paper.choice import learning_of
 from paper.data import CIFAR10, CIFAR10_50K, CIFAR100, MNIST
 from paper.harness import Item, Result, Runs
 from paper.settings import (
@@ -25,6 +27,7 @@ from paper.settings import (
     WIDTHS_FC,
     WIDTHS_VGG,
     Setting,
+    seconds_of,
 )
 
 NUM_SAMPLES = {  # for training, for testing
@@ -70,15 +73,28 @@ COLUMNS: dict[str, Callable[[RunSpec], Cell]] = {
 }
 
 
-def settings_table() -> Table:
-    """Return one row per setting: our number, and in parentheses that of the paper if it differs."""
+def settings_table(runs: Runs) -> Table:
+    """Return one row per setting: our number, in parentheses that of the paper if it differs, and whether it learns."""
     rows = []
     for setting in SETTINGS:
         here, there = setting.laptop, setting.paper
         row = {name: _both(cell(here), cell(there)) for name, cell in COLUMNS.items()}
         folds = _both(*(str(setting.folds.get(profile, "-")) for profile in ("laptop", "paper")))
-        rows.append({"setting": setting.title, **row, "folds": folds})
-    return Table(("setting", *COLUMNS, "folds"), tuple(rows))
+        rows.append({"setting": setting.title, **row, "folds": folds, "learns": _learns(runs, setting)})
+    return Table(("setting", *COLUMNS, "folds", "learns"), tuple(rows))
+
+
+def _learns(runs: Runs, setting: Setting) -> str:
+    """Return whether the laptop runs pass the rule of `paper.choice`, or which parts fail in how many of the runs."""
+    group = None if setting.laptop is None else runs.group(setting.laptop)
+    if group is None or not group.full:
+        return "not run"
+    found = [learning_of(record).failures for record in group.full]
+    passing = found.count([])
+    if 2 * passing > len(found):
+        return f"yes ({passing} of {len(found)} runs)"
+    counts = Counter(failure for failures in found for failure in failures)
+    return "no: " + ", ".join(f"{name} ({num} of {len(found)})" for name, num in counts.items())
 
 
 def _both(here: Cell, there: Cell) -> str:
@@ -86,17 +102,23 @@ def _both(here: Cell, there: Cell) -> str:
 
 
 def build(runs: Runs) -> Result:
-    """The table of settings. It needs no runs."""
-    return Result(tables={"settings": settings_table()})
+    """The table of settings."""
+    return Result(tables={"settings": settings_table(runs)})
 
 
 ITEM = Item(
     label="settings",
-    claim="Not in the paper: the sizes of all settings here, and in parentheses those of the paper if they differ.",
-    stage=1,
-    specs=lambda profile: [],
+    claim="Not in the paper: the sizes of all settings here, in parentheses those of the paper if they differ, and "
+    "whether the networks of the laptop profile learn.",
+    stage=4,
+    specs=lambda profile: [spec for setting in SETTINGS for spec in setting.full(profile)] * (profile == "laptop"),
     build=build,
     laptop=f"{len(SEEDS['laptop'])} seeds ({len(SEEDS['paper'])}). For a sweep, which varies one of these numbers, "
-    "one point is shown; its item lists all of them. Widths are factors on all layers.",
+    "one point is shown; its item lists all of them. Widths are factors on all layers. "
+    "A network *learns* if most of its runs pass the rule in `paper/choice.py`: at the epoch of the lowest test loss "
+    "the test error is at most 70 % of that of guessing, the training error falls to the fraction of wrong labels (or "
+    "to 1 %), and that epoch lies between a tenth and a half of the horizon. What early stopping gains on networks "
+    "that do not learn says little.",
+    seconds=seconds_of,
     inline=True,
 )

@@ -16,10 +16,21 @@ from heldin.cli.records import require_store
 from heldin.errors import ArgumentError, HeldinError, StoreError, require_choice, require_integer
 from heldin.lab.store import explain_os_errors
 from heldin.lab.tables import Table
-from paper.harness.items import Item, Runs, build_items, select_items
+from paper.harness.items import Item, select_items
 from paper.harness.pages import README, REPORT, update_paper, write_pages
-from paper.harness.running import LAPTOP, PROFILES, Paper, bundle_runs, collect_runs, missing_runs, plan_rows, run_specs
-from paper.harness.verdicts import JudgedItem, answers, summary
+from paper.harness.running import (
+    LAPTOP,
+    PROFILES,
+    Paper,
+    Part,
+    add_other_profile,
+    build_part,
+    bundle_runs,
+    missing_runs,
+    plan_rows,
+    run_specs,
+)
+from paper.harness.verdicts import JudgedItem, headline_table, summary
 
 STORE = Path("heldin-paper")
 REFUSED = 2
@@ -140,7 +151,7 @@ def create_app(paper: Paper) -> typer.Typer:
     ) -> None:
         """Compare the paper's numbers with ours, from records; nothing is run.
 
-        `build all` also updates README.md, tables/ and figures/ of the paper's folder, or writes them to --out.
+        `build all` also updates the pages of the paper's folder from the bundled records; --out writes elsewhere.
         """
         require_choice("--profile", profile, PROFILES)
         items = select_items(paper.items, labels)
@@ -161,17 +172,16 @@ def create_app(paper: Paper) -> typer.Typer:
         if keep:
             with explain_os_errors(paper.folder, "Make the folder writable, or build without --keep."):
                 note(f"{bundle_runs(paper, profile, records)} runs are bundled in {paper.results(profile)}.")
-        runs = collect_runs(paper, items, profile, records, bundled=not store_only)
-        judged = paper.judge(build_items(items, runs))
-        update = is_all and out is None and not store_only and profile == LAPTOP
+        part = build_part(paper, items, profile, records, bundled=not store_only)
+        update = is_all and out is None and not store_only
         folder = paper.folder if update else out
         if folder is not None:
             with explain_os_errors(folder, "Choose another place with --out."):
                 if update:
-                    update_paper(paper, judged, runs)
+                    update_paper(paper, add_other_profile(paper, part))
                 else:
-                    write_pages(paper, judged, runs, folder)
-        _print_result(paper, items, judged, runs)
+                    write_pages(paper, [part], folder)
+        _print_result(paper, items, part)
         if folder is not None:
             note(f"The page, the tables and the figures are in {folder}.")
         elif is_all:
@@ -189,14 +199,14 @@ def _require_own_folder(out: Path, paper: Paper) -> None:
         )
 
 
-def _print_result(paper: Paper, items: Sequence[Item], judged: Sequence[JudgedItem], runs: Runs) -> None:
+def _print_result(paper: Paper, items: Sequence[Item], part: Part) -> None:
     if len(items) == len(paper.items) > 1:
-        tables = [summary(judged), answers(paper.questions, judged)]
+        tables = [summary(part.items), headline_table(paper.headlines, {part.profile: part.items})]
     else:
-        tables = [table for each in judged for table in _tables_of(each)]
+        tables = [table for each in part.items for table in _tables_of(each)]
     show_tables([table for table in tables if table.rows])
-    wanted = len({spec.id for item in items for spec in item.specs(runs.profile)})
-    note(f"From {len(runs.records)} of {wanted} runs of the profile {runs.profile}.")
+    wanted = len({spec.id for item in items for spec in item.specs(part.profile)})
+    note(f"From {len(part.runs.records)} of {wanted} runs of the profile {part.profile}.")
 
 
 def _tables_of(judged: JudgedItem) -> list[Table]:

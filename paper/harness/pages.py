@@ -1,4 +1,4 @@
-"""Files made from records: tables, figures, README.md and report.html. The same records give the same bytes."""
+"""Pages, tables and figures made from records. The same records give the same bytes."""
 
 from __future__ import annotations
 
@@ -10,46 +10,50 @@ from pathlib import Path
 from heldin.lab.report import html_page
 from heldin.lab.tables import Markup, Table, element, escape, join
 from paper.harness.claims import Verdict
-from paper.harness.items import Runs, run_order
-from paper.harness.running import LAPTOP, Paper
-from paper.harness.verdicts import CLAIMED, JudgedItem, answers, statements, summary
+from paper.harness.items import Item, run_order
+from paper.harness.running import AS_PRINTED, LAPTOP, Paper, Part
+from paper.harness.verdicts import AT_SIZE, CLAIMED, JudgedItem, headline_table, summary
 
-README, REPORT = "README.md", "report.html"
-TABLES, FIGURES = "tables", "figures"
+README, REPORT, JUDGING, GALLERY = "README.md", "report.html", "judging.md", "gallery.html"
+ITEMS, TABLES, FIGURES = "items", "tables", "figures"
+SIZES = {AS_PRINTED: "at the paper's size", LAPTOP: "at laptop size"}
+HEADINGS = {profile: text.capitalize() for profile, text in SIZES.items()}
 
-QUESTIONS_NOTE = (
-    "How many of the claims on a question answer it with yes: in the paper, and here, of those that were run. "
-    "*Clearly* and *clearly not*: by more than the standard error over seeds."
-)
 SUMMARY_NOTE = (
     "The number of claims that are reproduced / have the same direction / are not reproduced / were not run, for "
     "statements and for printed numbers. A claim counts twice if both protocols are given. Several numbers may rest on "
     "one comparison, so the sums are not a score."
 )
-TEXT_COLUMNS = (CLAIMED, "claim", "items", "ours", "compared with", "verdict", "notes")
+TEXT_COLUMNS = (CLAIMED, "claim", "items", "ours", *AT_SIZE.values(), "compared with", "verdict", "notes")
 
 
-def write_pages(paper: Paper, judged: Sequence[JudgedItem], runs: Runs, folder: Path) -> list[Path]:
-    """Write tables/, figures/, README.md and report.html, which contains all of them. Return the files."""
-    files = _write_readme(paper, judged, runs, folder)
-    return [*files, _write(folder / REPORT, report_html(paper, judged, runs, folder))]
+def write_pages(paper: Paper, parts: Sequence[Part], folder: Path) -> list[Path]:
+    """Write the page, what is behind it, and report.html, which contains all of it. Return the files."""
+    files = _write_all(paper, parts, folder)
+    return [*files, _write(folder / REPORT, report_html(paper, parts, folder))]
 
 
-def update_paper(paper: Paper, judged: Sequence[JudgedItem], runs: Runs) -> list[Path]:
-    """Write README.md, tables/ and figures/ into the paper's folder. Remove outdated tables and figures."""
-    files = _write_readme(paper, judged, runs, paper.folder)
-    for path in [path for part in (TABLES, FIGURES) for path in (paper.folder / part).rglob("*")]:
+def update_paper(paper: Paper, parts: Sequence[Part]) -> list[Path]:
+    """Write the page and what is behind it into the paper's folder. Remove files that are outdated."""
+    files = _write_all(paper, parts, paper.folder)
+    for path in [path for part in (ITEMS, TABLES, FIGURES) for path in (paper.folder / part).rglob("*")]:
         if path.is_file() and path not in files:
             path.unlink()
     return files
 
 
-def _write_readme(paper: Paper, judged: Sequence[JudgedItem], runs: Runs, folder: Path) -> list[Path]:
-    files = [path for each in judged for path in write_result(each, folder)]
-    return [*files, _write(folder / README, readme(paper, judged, runs))]
+def _write_all(paper: Paper, parts: Sequence[Part], folder: Path) -> list[Path]:
+    files = [path for part in parts for each in part.items for path in write_result(each, folder, part.profile)]
+    files += [_write(_item_path(folder, label), item_page(label, parts)) for label in _labels(parts)]
+    files += [_write(folder / name, text) for name, text in ((JUDGING, paper.judging), (GALLERY, gallery(parts)))]
+    return [*files, _write(folder / README, readme(paper, parts))]
 
 
-def write_result(judged: JudgedItem, folder: Path) -> list[Path]:
+def _labels(parts: Sequence[Part]) -> list[str]:
+    return [*dict.fromkeys(each.item.label for part in parts for each in part.items)]
+
+
+def write_result(judged: JudgedItem, folder: Path, profile: str) -> list[Path]:
     """Write the tables of an item as markdown and csv, and its figures as png with their data as csv."""
     import matplotlib
 
@@ -58,11 +62,10 @@ def write_result(judged: JudgedItem, folder: Path) -> list[Path]:
 
     label, files = judged.item.label, []
     for name, content in judged.result.tables.items():
-        path = folder / TABLES / path_name(label) / path_name(name)
-        files.append(_write(path.with_name(path.name + ".md"), content.markdown() + "\n"))
-        files.append(_write(path.with_name(path.name + ".csv"), content.csv()))
+        for suffix, text in (("md", content.markdown() + "\n"), ("csv", content.csv())):
+            files.append(_write(folder / file_name(TABLES, label, profile, f"{name}.{suffix}"), text))
     for name, display in judged.result.figures.items():
-        path = _figure_path(folder, label, name)
+        path = folder / file_name(FIGURES, label, profile, f"{name}.png")
         data = display.frame().to_csv(index=False, lineterminator="\n", float_format="%.6g")
         files.append(_write(path.with_suffix(".csv"), data))
         axes = display.plot()
@@ -79,8 +82,20 @@ def path_name(text: str) -> str:
     return re.sub(r"[^a-zA-Z0-9_-]", "-", text)
 
 
-def _figure_path(folder: Path, label: str, name: str) -> Path:
-    return folder / FIGURES / path_name(label) / f"{path_name(name)}.png"
+def file_name(kind: str, label: str, profile: str, name: str) -> str:
+    """Return the path of a table or figure, relative to the page. Those at the paper's size have a folder of their own.
+
+    Example:
+        >>> file_name("figures", "fig:kfoldl", "paper", "curves.png")
+        'figures/fig-kfoldl/paper-size/curves.png'
+    """
+    stem, _, suffix = name.rpartition(".")
+    size = "paper-size/" if profile == AS_PRINTED else ""
+    return f"{kind}/{path_name(label)}/{size}{path_name(stem)}.{suffix}"
+
+
+def _item_path(folder: Path, label: str) -> Path:
+    return folder / ITEMS / f"{path_name(label)}.md"
 
 
 def _write(path: Path, text: str) -> Path:
@@ -89,112 +104,158 @@ def _write(path: Path, text: str) -> Path:
     return path
 
 
-def readme(paper: Paper, judged: Sequence[JudgedItem], runs: Runs) -> str:
-    """Return the page in markdown."""
-    parts = [_introduction(paper, judged, runs)]
-    questions = answers(paper.questions, judged)
-    if questions.rows:
-        parts += ["## Questions", QUESTIONS_NOTE, questions.markdown()]
-    parts += ["## Summary", SUMMARY_NOTE, _with_links(summary(judged).markdown(), judged)]
-    parts += ["## Statements", statements(judged).markdown(), "## Items"]
-    parts += [_section(each, runs.profile) for each in judged]
-    return "\n\n".join(part.strip() for part in parts) + "\n"
+def readme(paper: Paper, parts: Sequence[Part]) -> str:
+    """Return the page in markdown: headlines, and links to everything else."""
+    found = [_introduction(paper, parts)]
+    for heading, table in _headlines(paper, parts):
+        found += [f"## {heading}", table.markdown()]
+    found += ["## Tables and figures", SUMMARY_NOTE]
+    for part in parts:
+        found += [f"### {HEADINGS[part.profile]}", _with_links(summary(part.items).markdown(), part)]
+    return "\n\n".join(each.strip() for each in found) + "\n"
 
 
-def _introduction(paper: Paper, judged: Sequence[JudgedItem], runs: Runs) -> str:
-    wanted = len(run_order([each.item for each in judged], runs.profile))
-    progress = (
-        f" of {wanted}, so **the experiments are unfinished**, and verdicts from few seeds may still change"
-        if len(runs.records) < wanted
-        else ""
-    )
-    is_all = len(judged) == len(paper.items)
-    labels = "all" if is_all else " ".join(each.item.label for each in judged)
-    command = f"python -m paper build {labels}" + ("" if runs.profile == LAPTOP else f" --profile {runs.profile}")
+def _headlines(paper: Paper, parts: Sequence[Part]) -> list[tuple[str, Table]]:
+    """Return the tables of headlines that have claims, with their headings."""
+    judged = {part.profile: part.items for part in parts}
+    found = [
+        (heading, headline_table([each for each in paper.headlines if each.further is further], judged))
+        for heading, further in (("Headline claims", False), ("Further claims", True))
+    ]
+    return [(heading, table) for heading, table in found if table.rows]
+
+
+def _introduction(paper: Paper, parts: Sequence[Part]) -> str:
+    num = len(_labels(parts))
     return paper.about.format(
-        command=command,
-        shown="all items" if is_all else f"only {len(judged)} of {len(paper.items)} items",
-        profile=runs.profile,
-        num_runs=len(runs.records),
-        progress=progress,
+        shown="all items" if num == len(paper.items) else f"only {num} of {len(paper.items)} items",
+        runs=" and ".join(f"{_progress(part)} {SIZES[part.profile]}" for part in parts),
     )
 
 
-def _with_links(text: str, judged: Sequence[JudgedItem]) -> str:
-    """Link each item of the summary to its section."""
-    for each in judged:
+def _progress(part: Part) -> str:
+    wanted = len(run_order([each.item for each in part.items], part.profile))
+    num = len(part.runs.records)
+    return f"{num:,} runs" if num == wanted else f"{num:,} of {wanted:,} runs"
+
+
+def _with_links(text: str, part: Part) -> str:
+    """Link each item of the summary to its page."""
+    for each in part.items:
         heading = each.item.heading
-        anchor = re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")  # as markdown makes them from headings
-        text = text.replace(f"\n| {heading} |", f"\n| [{heading}](#{anchor}) |")
+        text = text.replace(f"\n| {heading} |", f"\n| [{heading}]({ITEMS}/{path_name(each.item.label)}.md) |")
     return text
 
 
-def _section(judged: JudgedItem, profile: str) -> str:
-    item, claims = judged.item, judged.claims
-    where = [f"*{claims[0].where}.*"] if claims else []
-    laptop = [f"**Laptop:** {item.laptop}"] if profile == LAPTOP else []
-    lines = [f"### {item.heading}", judged.headline, " ".join(where + laptop)]
+def item_page(label: str, parts: Sequence[Part]) -> str:
+    """Return the page of one item in markdown: what is claimed, and our numbers at each size."""
+    found = [(part, each) for part in parts for each in part.items if each.item.label == label]
+    item, claims = found[0][1].item, found[0][1].claims
+    lines = [f"# {item.heading}", found[0][1].headline + (f" (*{claims[0].where}.*)" if claims else "")]
     if item.missing:
         lines.append(f"**Missing:** {item.missing}.")
-    if item.findings and profile == LAPTOP:
-        lines.append(f"**Findings:** {item.findings}")
+    for part, judged in found:
+        lines += [f"## {HEADINGS[part.profile]}", *_section(judged, part.profile)]
+    return "\n\n".join(line.strip() for line in lines) + "\n\n[All items](../README.md)\n"
+
+
+def _section(judged: JudgedItem, profile: str) -> list[str]:
+    item = judged.item
+    lines = [text for text in (item.laptop, _findings(item)) if text] if profile == LAPTOP else []
     numbers = judged.table()
     if numbers.rows:
         lines.append(numbers.markdown().partition("\n\n")[2])  # without the title, which is the heading
     if item.inline:
         lines += [content.markdown() for content in judged.result.tables.values()]
     links = [
-        f"{kind.capitalize()}: {', '.join(_link(kind, item.label, name, suffix) for name in names)}"
+        f"{kind.capitalize()}: "
+        + ", ".join(f"[{name}](../{file_name(kind, item.label, profile, f'{name}.{suffix}')})" for name in names)
         for kind, names, suffix in ((TABLES, judged.result.tables, "md"), (FIGURES, judged.result.figures, "png"))
         if names
     ]
-    if links:
-        lines.append(". ".join(links) + ".")
-    return "\n\n".join(lines)
+    return [*lines, ". ".join(links) + "."] if links else lines
 
 
-def _link(kind: str, label: str, name: str, suffix: str) -> str:
-    return f"[{name}]({kind}/{path_name(label)}/{path_name(name)}.{suffix})"
+def _findings(item: Item) -> str:
+    return f"**Findings:** {item.findings}" if item.findings else ""
 
 
-def report_html(paper: Paper, judged: Sequence[JudgedItem], runs: Runs, folder: Path) -> str:
-    """Return the page in HTML, in one file. The figures are those that `write_result` wrote into `folder`."""
-    paragraphs = _introduction(paper, judged, runs).strip().split("\n\n")
-    title, *texts = (_without_marks(" ".join(part.split()).lstrip("# ")) for part in paragraphs)
-    parts = []
-    questions = answers(paper.questions, judged)
-    if questions.rows:
-        parts += [element("h2", "Questions"), element("p", _without_marks(QUESTIONS_NOTE)), _html_table(questions)]
-    parts += [element("h2", "Summary"), element("p", SUMMARY_NOTE), _html_summary(judged)]
-    parts += [element("h2", "Statements"), _html_table(statements(judged))]
-    parts += [_html_section(each, runs.profile, folder) for each in judged]
+def gallery(parts: Sequence[Part]) -> str:
+    """Return a page in HTML with every figure, side by side, item by item. Its images are files next to it."""
+    sections = []
+    for label in _labels(parts):
+        figures = []
+        for part in parts:
+            for each in part.items:
+                if each.item.label == label:
+                    figures += [_linked_figure(label, part.profile, name) for name in each.result.figures]
+                    headline, heading = each.headline, each.item.heading
+        if figures:
+            rows = element("div", join(figures), class_="gallery")
+            sections.append(element("section", join([element("h2", heading), element("p", headline), rows])))
+    title = "Figures of the paper, from our records"
+    header = join([element("h1", title), element("p", "One section per table or figure. A figure links to its file.")])
+    return html_page(title, header=header, main=join(sections), images="'self' file:")
+
+
+def _linked_figure(label: str, profile: str, name: str) -> Markup:
+    path, title = file_name(FIGURES, label, profile, f"{name}.png"), f"{name}, {SIZES[profile]}"
+    image = Markup(f'<img loading="lazy" alt="{escape(f"{label}: {title}")}" src="{escape(path)}">')
+    link = element("a", image, href=path)
+    return element("figure", element("div", link, class_="card picture"), element("figcaption", title))
+
+
+def report_html(paper: Paper, parts: Sequence[Part], folder: Path) -> str:
+    """Return everything in one file of HTML. The figures are those that `write_result` wrote into `folder`."""
+    title, *texts = _paragraphs(_introduction(paper, parts))
+    found = []
+    for heading, table in _headlines(paper, parts):
+        found += [element("h2", heading), _html_table(table)]
+    _, *judging = _paragraphs(paper.judging)
+    found += [_collapsed("How claims are judged", join(element("p", text) for text in judging))]
+    for part in parts:
+        found += [element("h2", HEADINGS[part.profile]), element("p", SUMMARY_NOTE), _html_summary(part)]
+    found += [_html_section(each, part.profile, folder) for part in parts for each in part.items]
     header = join([element("h1", title), *(element("p", text) for text in texts)])
-    return html_page(title, header=header, main=join(parts))
+    return html_page(title, header=header, main=join(found))
+
+
+def _paragraphs(text: str) -> list[str]:
+    return [_without_marks(" ".join(part.split()).lstrip("# ")) for part in text.strip().split("\n\n")]
 
 
 def _html_section(judged: JudgedItem, profile: str, folder: Path) -> Markup:
     item = judged.item
-    parts: list[object] = [element("h2", item.heading), element("p", judged.headline, class_="conclusion")]
+    found: list[object] = [
+        element("h2", f"{item.heading}, {SIZES[profile]}"),
+        element("p", judged.headline, class_="conclusion"),
+    ]
     if profile == LAPTOP:
-        parts.append(element("p", f"Laptop: {_without_marks(item.laptop)}", class_="soft"))
+        found.append(element("p", f"Laptop: {_without_marks(item.laptop)}", class_="soft"))
     if item.missing:
-        parts.append(element("p", f"Missing: {item.missing}.", class_="soft"))
+        found.append(element("p", f"Missing: {item.missing}.", class_="soft"))
     if item.findings and profile == LAPTOP:
-        parts.append(element("p", f"Findings: {_without_marks(item.findings)}"))
-    parts += [_html_figure(_figure_path(folder, item.label, name), item.label, name) for name in judged.result.figures]
+        found.append(element("p", _without_marks(_findings(item))))
+    for name in judged.result.figures:
+        path = folder / file_name(FIGURES, item.label, profile, f"{name}.png")
+        found.append(_html_figure(path, item.label, name))
     for name, made in judged.result.tables.items():
         content, heading = _html_table(made), made.title or name
-        parts += [element("h3", heading), content] if item.inline else [_collapsed(heading, content)]
+        found += [element("h3", heading), content] if item.inline else [_collapsed(heading, content)]
     numbers = judged.table()
     if numbers.rows:
-        parts.append(_collapsed(f"The paper's numbers next to ours ({len(numbers.rows)})", _html_table(numbers)))
-    return element("section", join(parts), id=path_name(item.label))
+        found.append(_collapsed(f"The paper's numbers next to ours ({len(numbers.rows)})", _html_table(numbers)))
+    return element("section", join(found), id=_anchor(item.label, profile))
 
 
-def _html_summary(judged: Sequence[JudgedItem]) -> Markup:
+def _anchor(label: str, profile: str) -> str:
+    return f"{profile}-{path_name(label)}"
+
+
+def _html_summary(part: Part) -> Markup:
     """Return the summary with links to the items."""
-    content = summary(judged)
-    links = [element("a", each.item.label, href=f"#{path_name(each.item.label)}") for each in judged]
+    content = summary(part.items)
+    links = [element("a", each.item.label, href=f"#{_anchor(each.item.label, part.profile)}") for each in part.items]
     rows = [
         {**row, "item": links[number] if number < len(links) else row["item"]}
         for number, row in enumerate(content.rows)

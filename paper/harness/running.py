@@ -12,9 +12,9 @@ from heldin.lab.engine import Progress, require_runnable, run_all
 from heldin.lab.spec import RunSpec
 from heldin.lab.store import Store
 from paper.harness.claims import Claim, read_claims
-from paper.harness.items import Item, Result, Runs, run_order
+from paper.harness.items import Item, Result, Runs, build_items, run_order
 from paper.harness.records import read_records, read_store, record_files, write_records
-from paper.harness.verdicts import JudgedItem, Question, read_questions
+from paper.harness.verdicts import Headline, JudgedItem, read_headlines
 
 LAPTOP, AS_PRINTED = PROFILES = ("laptop", "paper")
 
@@ -29,7 +29,7 @@ def use_data_as_is(folder: Path, root: Path | str | None, datasets: Iterable[str
 
 @dataclass(frozen=True)
 class Paper:
-    """A paper: its items, and a folder with claims.toml, questions.toml, about.md and results/.
+    """A paper: its items, and a folder with claims.toml, headlines.toml, about.md, judging.md and results/.
 
     Attributes:
         folder: Where these files are, and where the page, tables and figures are written.
@@ -49,14 +49,19 @@ class Paper:
         return read_claims(self.folder / "claims.toml")
 
     @cached_property
-    def questions(self) -> list[Question]:
-        """Questions that several claims answer together."""
-        return read_questions(self.folder / "questions.toml")
+    def headlines(self) -> list[Headline]:
+        """What several claims say together."""
+        return read_headlines(self.folder / "headlines.toml")
 
     @cached_property
     def about(self) -> str:
         """The introduction of the page."""
         return (self.folder / "about.md").read_text(encoding="utf-8")
+
+    @cached_property
+    def judging(self) -> str:
+        """How claims are judged, and what the words and columns of the tables mean."""
+        return (self.folder / "judging.md").read_text(encoding="utf-8")
 
     def results(self, profile: str) -> Path:
         """Return the folder of the bundled records of a profile."""
@@ -68,6 +73,19 @@ class Paper:
             JudgedItem(self.items[label], tuple(c for c in self.claims if c.item == label), result, self.describe)
             for label, result in results.items()
         ]
+
+
+@dataclass(frozen=True)
+class Part:
+    """What is shown of one profile: the finished runs, and the items with their verdicts."""
+
+    runs: Runs
+    items: Sequence[JudgedItem]
+
+    @property
+    def profile(self) -> str:
+        """`"laptop"` or `"paper"`."""
+        return self.runs.profile
 
 
 def missing_runs(
@@ -127,7 +145,7 @@ def collect_runs(
     if stored is not None and stored.records:
         records = {record.id: record for record in stored.records} | records
         seconds = {**stored.unit_seconds, **seconds}
-    else:
+    elif profile == LAPTOP or not records:  # few runs of the paper's size are bundled, those of some items
         for item in items:
             _require_bundled(paper.results(profile), item, profile, records.keys())
     return Runs(profile, [records[run] for run in sorted(records)], seconds)
@@ -145,6 +163,25 @@ def _require_bundled(folder: Path, item: Item, profile: str, finished: Collectio
             f"{item.label} should have finished runs in {folder}, or in the folder of --store. Found none of {named}. "
             f"Restore the files (git checkout), or run the item: python -m paper run {item.label} --profile {profile}."
         )
+
+
+def build_part(
+    paper: Paper, items: Sequence[Item], profile: str, store: Path | None = None, *, bundled: bool = True
+) -> Part:
+    """Collect the runs of these items and judge their claims. At the paper's size, items without runs are left out."""
+    runs = collect_runs(paper, items, profile, store, bundled=bundled)
+    if profile == AS_PRINTED:
+        items = [item for item in items if runs.only(item.specs(profile)).records]
+    return Part(runs, paper.judge(build_items(items, runs)))
+
+
+def add_other_profile(paper: Paper, part: Part) -> list[Part]:
+    """Return all items in both profiles, the paper's size first; only `part` if nothing else is bundled."""
+    (other,) = {*PROFILES} - {part.profile}
+    if not any(paper.results(other).glob("*.jsonl")):
+        return [part]
+    parts = {part.profile: part, other: build_part(paper, list(paper.items.values()), other)}
+    return [parts[profile] for profile in (AS_PRINTED, LAPTOP)]
 
 
 def bundle_runs(paper: Paper, profile: str, store: Path) -> int:

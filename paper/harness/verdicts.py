@@ -1,10 +1,10 @@
-"""The paper's numbers next to ours with a verdict on each, and questions that several claims answer together."""
+"""The paper's numbers next to ours with a verdict on each, and headlines: what several claims say together."""
 
 from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -23,8 +23,12 @@ from paper.harness.items import Item, Result
 
 PER_RUN, MEAN_CURVE = PROTOCOLS = (Protocol.PER_RUN.value, Protocol.MEAN_CURVE.value)
 CLAIM_COLUMNS = ("claim", "paper", "ours", "n", "compared with", "verdict")
-QUESTION_COLUMNS = ("question", "paper", "per run", "mean curve", "items")
+HEADLINE_COLUMNS = ("claim", "paper", "ours, at the paper's size", "ours, at laptop size", "verdict", "items")
+AT_SIZE = {"paper": "ours, at the paper's size", "laptop": "ours, at laptop size"}
+"""The columns of our numbers, by profile; the paper's own size comes first."""
+HOLDS, HOLDS_NOT = 2 / 3, 1 / 3  # at least, and at most, this fraction of the comparisons
 CLAIMED = "the paper claims"
+SIZE_NAMES = {"paper": "paper's size", "laptop": "laptop"}
 KINDS = {"statements": True, "printed numbers": False}
 """The columns of the summary, and whether they count statements."""
 
@@ -117,12 +121,6 @@ def summary(judged: Sequence[JudgedItem]) -> Table:
     return Table(("item", CLAIMED, *KINDS), tuple(rows))
 
 
-def statements(judged: Sequence[JudgedItem]) -> Table:
-    """Return the statements of all items."""
-    rows = [{"item": each.item.label, **row} for each in judged for row in each.table(statements=True).rows]
-    return Table(("item", *CLAIM_COLUMNS), tuple(rows))
-
-
 def _counts_text(counts: Counter[Verdict]) -> str:
     return " / ".join(str(counts[verdict]) for verdict in Verdict) if counts else "-"
 
@@ -141,87 +139,142 @@ def _with_protocol(protocol: str, text: str, remark: str | None = None) -> str:
 
 
 @dataclass(frozen=True)
-class Question:
-    """A question that several claims answer together.
+class Headline:
+    """What several claims of the paper say together.
 
     Args:
-        text: The question.
+        text: The claim in one sentence.
         claims: Patterns of items and keys of claims, such as `tab:kfold?/*.gd-cv.loss`.
-        yes: The sign of a number that means yes; 0 if a claim answers yes when it is reproduced.
+        sign: The sign of a number that agrees with it; 0 if a claim agrees when it is reproduced.
+        unit: The unit of the numbers; None if their mean says nothing.
+        further: Whether it stands in the second table, below the headlines.
     """
 
     text: str
     claims: tuple[str, ...]
-    yes: int = 0
+    sign: int = 0
+    unit: str | None = None
+    further: bool = False
 
     def select(self, judged: Sequence[JudgedItem]) -> list[tuple[JudgedItem, Claim]]:
-        """Return the claims that answer it. If a sign means yes, they have to be statements."""
+        """Return its claims. If a sign agrees with it, they have to be statements."""
         found = [
             (each, claim)
             for each in judged
             for claim in each.claims
             if any(fnmatchcase(f"{claim.item}/{claim.key}", pattern) for pattern in self.claims)
         ]
-        other = next((claim for _, claim in found if self.yes and not claim.statement), None)
+        other = next((claim for _, claim in found if self.sign and not claim.statement), None)
         if other is not None:
             raise ArgumentError(
-                f"{self.text!r} is answered by a sign, so its claims should be statements. Found "
-                f"{other.item}/{other.key}, a number. Narrow the patterns of the question."
+                f"{self.text!r} is judged by a sign, so its claims should be statements. Found "
+                f"{other.item}/{other.key}, a number. Narrow the patterns of the headline."
             )
         return found
 
+    def mean_text(self, values: Sequence[float]) -> str:
+        """Return the mean of numbers with its unit, for the beginning of a cell; empty without a unit or numbers."""
+        if self.unit is None or not values:
+            return ""
+        return f"{sum(values) / len(values):+.3g} {self.unit}".strip() + ", "
 
-def read_questions(path: Path) -> list[Question]:
-    """Read the questions of a TOML file; none if the file does not exist."""
+
+def read_headlines(path: Path) -> list[Headline]:
+    """Read the headlines of a TOML file; none if the file does not exist."""
     if not path.is_file():
         return []
-    known = {field.name for field in fields(Question)}
+    known = {field.name for field in fields(Headline)}
     found = []
-    for content in tomllib.loads(path.read_text(encoding="utf-8")).get("question", []):
+    for content in tomllib.loads(path.read_text(encoding="utf-8")).get("headline", []):
         unknown = sorted({*content} - known)
         if unknown:
-            raise ArgumentError(f"The fields of a question are {', '.join(sorted(known))}. Found {unknown}.")
-        found.append(Question(content["text"], tuple(content["claims"]), content.get("yes", 0)))
+            raise ArgumentError(f"The fields of a headline are {', '.join(sorted(known))}. Found {unknown}.")
+        found.append(Headline(**{**content, "claims": tuple(content["claims"])}))
     return found
 
 
-def answers(questions: Sequence[Question], judged: Sequence[JudgedItem]) -> Table:
-    """Return one row per question: how many of its claims say yes, in the paper and here, of those that were run."""
+def headline_table(headlines: Sequence[Headline], judged: Mapping[str, Sequence[JudgedItem]]) -> Table:
+    """Return one row per headline: the paper's numbers, ours in each profile, and what follows from them.
+
+    Args:
+        headlines: The claims.
+        judged: profile -> items with their verdicts.
+    """
     rows = []
-    for question in questions:
-        claims = question.select(judged)
+    for headline in headlines:
+        found = {profile: headline.select(items) for profile, items in judged.items()}
+        claims = next((each for each in found.values() if each), [])
         if claims:
-            yes = sum(question.yes == 0 or claim.value * question.yes > 0 for _, claim in claims)
+            agreeing = sum(headline.sign == 0 or claim.value * headline.sign > 0 for _, claim in claims)
+            printed = [claim.value for _, claim in claims if abs(claim.value) != 1.0]  # 1 and -1 stand for a sign
+            ours = {profile: _Agreement.of(headline, each, PER_RUN) for profile, each in found.items()}
+            verdicts = [
+                f"{agreement.verdict} ({SIZE_NAMES[profile]})"
+                for profile in AT_SIZE
+                if (agreement := ours.get(profile)) is not None and agreement.num
+            ]
             row = {
-                "question": question.text,
-                "paper": f"{yes} of {len(claims)}",
+                "claim": headline.text,
+                "paper": f"{headline.mean_text(printed)}{agreeing} of {len(claims)}",
+                "verdict": "; ".join(verdicts) or Verdict.NOT_RUN.value,
                 "items": ", ".join(dict.fromkeys(each.item.label for each, _ in claims)),
             }
-            rows.append(row | {name.replace("_", " "): _our_answers(question, claims, name) for name in PROTOCOLS})
-    return Table(QUESTION_COLUMNS, tuple(rows))
+            for profile, column in AT_SIZE.items():
+                agreement = ours.get(profile)
+                row[column] = "not run" if agreement is None else agreement.text(headline, found[profile])
+            rows.append(row)
+    return Table(HEADLINE_COLUMNS, tuple(rows))
 
 
-def _our_answers(question: Question, claims: Sequence[tuple[JudgedItem, Claim]], protocol: str) -> str:
-    """Count our answers: yes, clearly yes and clearly no; `-` if no protocol is involved."""
-    if protocol == MEAN_CURVE and all(set(each.verdicts[claim.key]) == {NO_PROTOCOL} for each, claim in claims):
-        return "-"
-    found = [one for each, claim in claims if (one := _our_answer(question, each, claim, protocol)) is not None]
-    if not found:
-        return "not run"
-    counts = Counter(found)
-    text = f"{sum(yes for yes, _ in found)} of {len(found)}"
-    if not question.yes or all(clear is None for _, clear in found):
+@dataclass(frozen=True)
+class _Agreement:
+    """Our numbers for the claims of a headline: those that agree with it, and those that clearly do or do not."""
+
+    values: tuple[float, ...]
+    agreeing: int
+    clearly: int | None  # None without a spread over seeds
+    clearly_not: int
+
+    @classmethod
+    def of(cls, headline: Headline, claims: Sequence[tuple[JudgedItem, Claim]], protocol: str) -> _Agreement:
+        values, agrees = [], Counter[tuple[bool, bool | None]]()
+        for judged, claim in claims:
+            ours = number_of(judged.result.numbers, claim.key, protocol)
+            if ours is None:
+                continue
+            values.append(ours.mean)
+            if headline.sign:
+                agrees[ours.mean * headline.sign > 0, None if ours.std is None else is_clear(ours)] += 1
+            else:
+                verdicts = judged.verdicts[claim.key]
+                agrees[verdicts.get(protocol, verdicts.get(NO_PROTOCOL)) is Verdict.REPRODUCED, None] += 1
+        has_spread = any(clear is not None for _, clear in agrees)
+        return cls(
+            tuple(values),
+            sum(num for (agreeing, _), num in agrees.items() if agreeing),
+            agrees[True, True] if has_spread else None,
+            agrees[False, True],
+        )
+
+    @property
+    def num(self) -> int:
+        return len(self.values)
+
+    @property
+    def verdict(self) -> str:
+        part = self.agreeing / self.num
+        return "holds" if part >= HOLDS else "does not hold" if part <= HOLDS_NOT else "partly"
+
+    def text(self, headline: Headline, claims: Sequence[tuple[JudgedItem, Claim]]) -> str:
+        """Describe it: the mean, how many agree, and how many on the mean curve if that differs."""
+        if not self.num:
+            return "not run"
+        text = f"{headline.mean_text(self.values)}{self.agreeing} of {self.num}"
+        if self.clearly is not None:
+            refuted = f", {self.clearly_not} clearly not" if self.clearly_not else ""
+            text += f" ({self.clearly} clearly{refuted})"
+        if any(MEAN_CURVE in each.verdicts[claim.key] for each, claim in claims):
+            other = _Agreement.of(headline, claims, MEAN_CURVE)
+            if other.agreeing != self.agreeing:
+                text += f"; {other.agreeing} of {other.num} on the mean curve"
         return text
-    refuted = f", {counts[False, True]} clearly not" if counts[False, True] else ""
-    return f"{text} ({counts[True, True]} clearly{refuted})"
-
-
-def _our_answer(question: Question, judged: JudgedItem, claim: Claim, protocol: str) -> tuple[bool, bool | None] | None:
-    """Return whether our number says yes, and whether clearly (None without a spread); None if it was not run."""
-    ours = number_of(judged.result.numbers, claim.key, protocol)
-    if ours is None:
-        return None
-    if question.yes:
-        return ours.mean * question.yes > 0, None if ours.std is None else is_clear(ours)
-    verdicts = judged.verdicts[claim.key]
-    return verdicts.get(protocol, verdicts.get(NO_PROTOCOL)) is Verdict.REPRODUCED, None

@@ -2,6 +2,7 @@
 
 import ast
 from collections import defaultdict
+from dataclasses import replace
 
 import pytest
 
@@ -10,7 +11,7 @@ from paper.harness import MEAN_CURVE, Result, Runs
 from paper.harness.claims import Verdict, judge
 from paper.harness.items import run_order, select_items
 from paper.harness.running import PROFILES
-from paper.harness.verdicts import Question, answers
+from paper.harness.verdicts import headline_table
 from paper.items import ITEMS, PAPER
 from paper.key_names import KEY_NAMES, SETTINGS, describe_key
 from paper.settings import BATCH_COUNT_RESNET, KFOLD_SETTINGS, RELATED, RESCALED, SEEDS, seconds_of
@@ -126,16 +127,17 @@ def test_items_build_without_records_and_with_half_of_them(item, runs):
     item.build(Runs("laptop", runs.records[::2], runs.unit_seconds))
 
 
-def test_every_question_has_claims(unrun):
-    assert len(answers(PAPER.questions, unrun).rows) == len(PAPER.questions) > 5
-    for question in PAPER.questions:
-        for pattern in question.claims:
-            assert Question(question.text, (pattern,), question.yes).select(unrun), pattern
+def test_ten_headlines_and_further_ones_have_claims(unrun):
+    assert len(headline_table(PAPER.headlines, {"laptop": unrun}).rows) == len(PAPER.headlines)
+    assert sum(not headline.further for headline in PAPER.headlines) == 10
+    for headline in PAPER.headlines:
+        for pattern in headline.claims:
+            assert replace(headline, claims=(pattern,)).select(unrun), pattern
 
 
-def test_the_question_on_label_noise_is_about_disparity(unrun):
-    (question,) = (question for question in PAPER.questions if "level of label noise" in question.text)
-    found = [f"{claim.item}/{claim.key}" for _, claim in question.select(unrun) if claim.item != "fig:eb"]
+def test_the_headline_on_label_noise_is_about_disparity(unrun):
+    (headline,) = (each for each in PAPER.headlines if "level of label noise" in each.text)
+    found = [f"{claim.item}/{claim.key}" for _, claim in headline.select(unrun) if claim.item != "fig:eb"]
     assert not [key for key in found if "gap" in key or "test_" in key]
     assert len(found) == len({*found}) == 9
     assert "fig:inner_prod/b.order.gd" not in found  # the same number as mnist.order.all of fig:random
@@ -167,8 +169,8 @@ def test_no_method_is_listed_twice(label, results):
         assert len(rows) == len({*rows})
 
 
-def test_the_table_of_settings_shows_the_papers_numbers_that_differ():
-    rows = {row["setting"]: row for row in settings_table().rows}
+def test_the_table_of_settings_shows_the_papers_numbers_that_differ_and_which_networks_learn(runs):
+    rows = {row["setting"]: row for row in settings_table(runs).rows}
     row = rows["CIFAR-100, ResNet-34, noisy"]
     assert row["training samples"] == "1,280 (50,000)"
     assert row["test samples"] == "2,000 (10,000)"
@@ -176,6 +178,9 @@ def test_the_table_of_settings_shows_the_papers_numbers_that_differ():
     assert row["folds"] == "5 (10)"
     assert rows["MNIST, AlexNet, limited"]["training samples"] == "256"
     assert rows["CIFAR-10, VGG-16"]["folds"] == "-"
+    assert rows["MNIST, AlexNet, limited"]["learns"] == "no: training error (3 of 3)"
+    assert row["learns"] == "yes (3 of 3 runs)"
+    assert settings_table(Runs("laptop", ())).rows[0]["learns"] == "not run"
     assert {*KFOLD_SETTINGS, *RELATED} <= {*LISTED_SETTINGS}
     assert len(rows) == len(LISTED_SETTINGS)
 

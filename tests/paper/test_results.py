@@ -4,53 +4,52 @@ import re
 
 from paper.harness import Runs
 from paper.harness.items import build_items
-from paper.harness.pages import readme, write_pages
+from paper.harness.pages import path_name, readme, write_pages
 from paper.harness.records import read_records, write_records
-from paper.harness.running import collect_runs
+from paper.harness.running import Part, add_other_profile, build_part
 from paper.items import ITEMS, PAPER
 
 REMEDY = "run `python -m paper build all`"
 
 
 def test_the_committed_files_are_rebuilt_to_the_byte(tmp_path):
-    runs = collect_runs(PAPER, ITEMS, "laptop")
-    written = write_pages(PAPER, PAPER.judge(build_items(ITEMS, runs)), runs, tmp_path)
-    names = {str(path.relative_to(tmp_path)) for path in written} - {"report.html"}
+    parts = add_other_profile(PAPER, build_part(PAPER, ITEMS, "laptop"))
+    names = {str(path.relative_to(tmp_path)) for path in write_pages(PAPER, parts, tmp_path)} - {"report.html"}
     committed = {
         str(path.relative_to(PAPER.folder))
-        for part in ("tables", "figures")
+        for part in ("items", "tables", "figures")
         for path in (PAPER.folder / part).rglob("*")
         if path.is_file()
     }
-    assert names == committed | {"README.md"}, REMEDY
+    assert names == committed | {"README.md", "judging.md", "gallery.html"}, REMEDY
     differing = [name for name in sorted(names) if (tmp_path / name).read_bytes() != (PAPER.folder / name).read_bytes()]
     assert not differing, REMEDY
 
 
 def test_the_project_readme_quotes_the_page(pytestconfig):
     text = (pytestconfig.rootpath / "README.md").read_text()
-    rows = re.findall(r"^\| ((?:Is|Do|Does) .*) \|$", text, re.MULTILINE)
-    assert len(rows) > 5
+    section = text.partition("## Do the paper's results hold?")[2].partition("\n## ")[0]
+    quoted = re.findall(r"^\| (.* \| .*\b(?:holds|partly|not hold)\b.*) \|$", section, re.MULTILINE)
+    assert len(quoted) > 4
     page = (PAPER.folder / "README.md").read_text()
-    assert [row for row in rows if f"| {row} |" not in page] == []
-    (num,) = re.findall(r"are of the profile \*\*laptop\*\*: (\d+) runs", page)
+    assert [row for row in quoted if f"| {row} |" not in page] == []
+    (num,) = re.findall(r"(\d+) runs at laptop size", page)
     assert f"{num} runs" in text
 
 
-def test_all_items_and_verdicts_are_on_the_page(results, runs):
-    text = readme(PAPER, PAPER.judge(results), runs)
-    for item in ITEMS:
-        assert f"### {item.label}" in text
+def test_every_item_has_a_page_with_verdicts():
+    pages = [(PAPER.folder / "items" / f"{path_name(item.label)}.md").read_text() for item in ITEMS]
+    for item, page in zip(ITEMS, pages, strict=True):
+        assert page.startswith(f"# {item.heading}\n")
     for verdict in ("reproduced", "same direction", "not reproduced", "not run"):
-        assert verdict in text
-    assert f"{len(runs.records)} runs" in text
+        assert any(verdict in page for page in pages)
 
 
-def test_without_records_nothing_is_run(results):
+def test_without_records_nothing_is_run():
     runs = Runs("laptop", ())
-    text = readme(PAPER, PAPER.judge(build_items(ITEMS, runs)), runs)
-    assert "| not run |" in text
-    assert "(mean curve)" not in text
+    text = readme(PAPER, [Part(runs, PAPER.judge(build_items(ITEMS, runs)))])
+    assert "| not run | not run | not run |" in text
+    assert not re.search(r"\b(?:holds|partly|not hold)\b", text.partition("## Headline")[2])
 
 
 def test_bundled_records_give_the_same_numbers(results, runs, tmp_path):

@@ -97,12 +97,15 @@ def write_report(
     return Path(path)
 
 
-def html_page(title: str, *, header: Markup, main: Markup, charts: Sequence[Json] = ()) -> str:
-    """A whole page of HTML; with charts it contains plotly.js."""
+def html_page(
+    title: str, *, header: Markup, main: Markup, charts: Sequence[Json] = (), images: str = "data: blob:"
+) -> str:
+    """A whole page of HTML; with charts it contains plotly.js. `images` are the sources it may load images from."""
     parts = {
         "title": escape(title),
         "header": header,
         "main": main,
+        "images": images,
         "footer": element("p", f"Written by heldin {heldin.__version__}."),
         "charts": embed_json(charts),
         "plotly": _plotly() if charts else "",

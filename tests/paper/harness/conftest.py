@@ -7,17 +7,14 @@ from heldin.lab.figures import CurvesDisplay
 from heldin.lab.spec import RunSpec
 from heldin.lab.tables import Table
 from paper.harness import NO_PROTOCOL, Item, Result
-from paper.harness.items import build_items
-from paper.harness.running import Paper, collect_runs, missing_runs, run_specs
+from paper.harness.running import Paper, build_part, collect_runs, missing_runs, run_specs
 
 TINY = RunSpec(dataset="digits", num_samples=40, scale=0.02, batch_size=10, epochs=2, signals=("gradient_disparity",))
 PROFILES = {"laptop": TINY, "paper": TINY.with_(epochs=4)}
 FILES = {
     "about.md": """# A tiny paper
 
-Profile **{profile}**: {num_runs} runs{progress}.
-
-It shows {shown}: `{command}`.
+It shows {shown}: {runs}.
 
 *See* [items.py](items.py).
 """,
@@ -33,9 +30,10 @@ numbers = [
 where = "Figure 1"
 numbers = [{ key = "tiny.error", value = -5.0, tolerance = 1.0, text = "an error below 0" }]
 """,
-    "questions.toml": """
-[[question]]
-text = "Are errors high?"
+    "judging.md": "# How claims are judged\n\nBy *rules*.\n",
+    "headlines.toml": """
+[[headline]]
+text = "Errors are high."
 claims = ["tab:tiny/tiny.error", "fig:*/tiny.error"]
 """,
 }
@@ -91,5 +89,10 @@ def runs(paper, items, store):
 
 
 @pytest.fixture
-def judged(paper, items, runs):
-    return paper.judge(build_items(items, runs))
+def part(paper, items, store):
+    return build_part(paper, items, "laptop", store)
+
+
+@pytest.fixture
+def judged(part):
+    return part.items

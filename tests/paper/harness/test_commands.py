@@ -79,17 +79,21 @@ def test_only_runs_with_a_text_in_their_title_are_run(command, tmp_path):
     assert len(finished(tmp_path / "heldin-paper")) == 1
 
 
-def test_the_page_of_the_paper_shows_the_laptop_profile(command, paper):
+def test_the_page_of_the_paper_shows_both_profiles(command, paper):
     assert command("run", "all").code == 0
     assert command("build", "all", "--keep").code == 0
-    page = (paper.folder / "README.md").read_bytes()
-    assert command("run", "all", "--profile", "paper").code == 0
-    assert "2 runs are bundled" in command("build", "all", "--keep", "--profile", "paper").err
-    assert [*paper.results("paper").iterdir()]
+    page = (paper.folder / "README.md").read_text()
+    assert "At the paper's size" not in page
+    assert command("run", "tiny", "--profile", "paper", "--seeds", "0").code == 0
+    assert "1 runs are bundled" in command("build", "all", "--keep", "--profile", "paper").err
+    page = (paper.folder / "README.md").read_text()
+    assert "1 of 2 runs at the paper's size and 2 runs at laptop size" in page
+    assert (paper.folder / "figures/tab-tiny/paper-size/curves.png").exists()
     over = command("build", "tiny", "--out", paper.folder)
     assert over.code == 2
     assert "--out should be an empty folder" in over.err
-    assert (paper.folder / "README.md").read_bytes() == page
+    assert command("build", "all").code == 0
+    assert (paper.folder / "README.md").read_text() == page
 
 
 def test_items_are_listed_with_their_missing_runs_and_a_legend(command):

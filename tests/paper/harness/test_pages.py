@@ -1,4 +1,4 @@
-"""Files made from records: tables, figures, README.md and report.html."""
+"""Pages, tables and figures made from records."""
 
 import re
 from dataclasses import replace
@@ -9,8 +9,16 @@ import pytest
 
 from heldin.lab.tables import Table
 from paper.harness import Item, Result, Runs
-from paper.harness.items import build_items
-from paper.harness.pages import path_name, readme, report_html, update_paper, write_pages, write_result
+from paper.harness.pages import (
+    item_page,
+    path_name,
+    readme,
+    report_html,
+    update_paper,
+    write_pages,
+    write_result,
+)
+from paper.harness.running import Part, build_part
 from paper.harness.verdicts import JudgedItem
 
 TABLE = Table(("method", "error"), ({"method": "a|b", "error": 1 / 3},), "Errors")
@@ -41,7 +49,7 @@ def contents(folder):
 
 
 def test_tables_and_the_data_of_figures_are_written_under_the_label(tmp_path):
-    written = write_result(judged_item("tab:a", Result({"in words": TABLE}, {"line": Line()})), tmp_path)
+    written = write_result(judged_item("tab:a", Result({"in words": TABLE}, {"line": Line()})), tmp_path, "laptop")
     files = contents(tmp_path)
     names = [
         "tables/tab-a/in-words.md",
@@ -60,7 +68,7 @@ def test_tables_and_the_data_of_figures_are_written_under_the_label(tmp_path):
 @pytest.mark.parametrize(("title", "drawn"), [("", "fig:a, line"), ("Its title", "Its title")])
 def test_a_figure_without_a_title_gets_its_label_and_is_closed(tmp_path, title, drawn):
     line, before = Line(title), plt.get_fignums()
-    write_result(judged_item("fig:a", Result(figures={"line": line})), tmp_path)
+    write_result(judged_item("fig:a", Result(figures={"line": line})), tmp_path, "laptop")
     assert line.axes.get_title() == drawn
     assert plt.get_fignums() == before
 
@@ -72,56 +80,71 @@ def test_path_names_stay_inside_their_folder(text, path):
     assert path_name(text) == path
 
 
-def test_the_readme_has_every_item_number_and_link(paper, judged, runs):
-    text = readme(paper, judged, runs)
-    assert text.startswith("# A tiny paper\n\nProfile **laptop**: 2 runs.")
-    assert "| Are errors high? | 2 of 2 | 1 of 2 | - | tab:tiny, fig:same |" in text
-    assert "| [tab:tiny](#tabtiny) | Errors are high. |" in text
+def test_the_page_has_headlines_and_links_to_every_item(paper, part):
+    text = readme(paper, [part])
+    assert text.startswith("# A tiny paper\n\nIt shows all items: 2 runs at laptop size.")
+    assert (
+        "| Errors are high. | 2 of 2 | not run | 1 of 2 | partly (laptop) | tab:tiny, fig:same |"
+        in text.partition("## Headline claims")[2]
+    )
+    assert "| [tab:tiny](items/tab-tiny.md) | Errors are high. |" in text
+
+
+def test_the_page_of_an_item_has_its_numbers_and_links(part):
+    text = item_page("tab:tiny", [part])
+    assert text.startswith("# tab:tiny\n\nThe paper claims: Errors are high. (*Table 1.*)\n\n## At laptop size\n\n")
+    assert "It is small." in text
     assert "| description of tiny.error | 50 (tolerance 50) |" in text
     assert "It was &lt;never&gt; run" in text
-    assert "[errors](tables/tab-tiny/errors.md)" in text
-    assert "[curves](figures/fig-same/curves.png)" in text
+    assert "[errors](../tables/tab-tiny/errors.md)" in text
+    assert "[curves](../figures/fig-same/curves.png)" in item_page("fig:same", [part])
 
 
-def test_the_page_names_the_command_and_the_items_it_was_built_from(paper, judged, runs):
-    assert "It shows all items: `python -m paper build all`." in readme(paper, judged, runs)
-    assert "It shows only 1 of 2 items: `python -m paper build tab:tiny`." in readme(paper, judged[:1], runs)
-    other = readme(paper, judged, Runs("paper", runs.records))
-    assert "`python -m paper build all --profile paper`" in other
+def test_only_what_was_built_is_counted(paper, part):
+    assert "only 1 of 2 items" in readme(paper, [replace(part, items=part.items[:1])])
+    few = replace(part, runs=Runs("laptop", part.runs.records[:1]))
+    assert "1 of 2 runs at laptop size" in readme(paper, [few])
 
 
-def test_the_headline_of_an_item_is_marked_as_a_claim_of_the_paper(paper, judged, runs):
-    assert "\n\nThe paper claims: Errors are high.\n\n" in readme(paper, judged, runs)
-    ours = readme(paper, [replace(judged[0], claims=())], runs)
-    assert "The paper claims:" not in ours
-    assert "\n\nErrors are high.\n\n" in ours
+def test_items_that_are_not_of_the_paper_claim_nothing(part):
+    ours = replace(part, items=[replace(part.items[0], claims=())])
+    assert "# tab:tiny\n\nErrors are high.\n\n" in item_page("tab:tiny", [ours])
 
 
-def test_notes_on_the_laptop_profile_are_only_shown_for_it(paper, judged, runs):
-    noted = replace(judged[0], item=replace(judged[0].item, findings="They are higher."))
-    text = readme(paper, [noted], runs)
-    assert "*Table 1.* **Laptop:** It is small." in text
-    assert "**Findings:** They are higher." in text
-    other = readme(paper, [noted], Runs("paper", runs.records))
-    assert "It is small" not in other
-    assert "They are higher" not in other
+def test_the_papers_size_stands_first_and_has_no_laptop_notes(paper, part):
+    noted = replace(part.items[0], item=replace(part.items[0].item, findings="They are higher."))
+    both = [Part(Runs("paper", part.runs.records), [noted]), replace(part, items=[noted])]
+    at_size, _, laptop = item_page("tab:tiny", both).partition("## At laptop size")
+    assert "## At the paper's size" in at_size
+    assert "It is small" not in at_size
+    assert "They are higher" not in at_size
+    assert "(../tables/tab-tiny/paper-size/errors.md)" in at_size
+    assert "It is small." in laptop
+    assert "**Findings:** They are higher." in laptop
+    page = readme(paper, both)
+    assert "(laptop)" in page
+    assert page.index("### At the paper's size") < page.index("### At laptop size")
 
 
-def test_unfinished_experiments_are_marked(paper, judged, runs):
-    assert "1 runs of 2, so **the experiments are unfinished**" in readme(
-        paper, judged, Runs("laptop", runs.records[:1])
-    )
+def test_the_gallery_shows_every_figure_that_was_written(paper, part, tmp_path):
+    write_pages(paper, [part], tmp_path)
+    text = (tmp_path / "gallery.html").read_text()
+    shown = re.findall(r'src="([^"]+)"', text)
+    assert shown == ["figures/tab-tiny/curves.png", "figures/fig-same/curves.png"]
+    assert all((tmp_path / path).is_file() for path in shown)
+    assert "The paper claims: Errors are high." in text
 
 
-def test_the_report_is_complete_and_loads_nothing(paper, judged, runs, tmp_path):
-    write_pages(paper, judged, runs, tmp_path)
+def test_the_report_is_complete_and_loads_nothing(paper, part, tmp_path):
+    write_pages(paper, [part], tmp_path)
     text = (tmp_path / "report.html").read_text()
     assert "<h1>A tiny paper</h1>" in text
-    assert "Profile laptop: 2 runs." in text
+    assert "2 runs at laptop size." in text
     assert "<p>See items.py.</p>" in text
+    assert "<p>By rules.</p>" in text
     assert text.count("data:image/png;base64,") == 2
-    assert 'href="#tab-tiny"' in text
-    assert 'id="tab-tiny"' in text
+    assert 'href="#laptop-tab-tiny"' in text
+    assert 'id="laptop-tab-tiny"' in text
     assert "It was &lt;never&gt; run" in text
     assert "<never>" not in text
     assert "Errors &lt;at&gt; the end" in text
@@ -130,33 +153,35 @@ def test_the_report_is_complete_and_loads_nothing(paper, judged, runs, tmp_path)
     assert len(text) < 1_000_000  # without plotly.js, since there are no charts
 
 
-def test_inline_tables_are_shown_on_the_page_also_without_claims(paper, judged, runs, tmp_path):
-    write_result(judged[0], tmp_path)
-    (table,) = judged[0].result.tables.values()
-    inline = replace(judged[0], item=replace(judged[0].item, inline=True), claims=())
-    assert table.markdown() not in readme(paper, judged[:1], runs)
-    assert table.markdown() in readme(paper, [inline], runs)
-    assert "<h3>Errors &lt;at&gt; the end</h3>" not in report_html(paper, judged[:1], runs, tmp_path)
-    text = report_html(paper, [inline], runs, tmp_path)
-    assert "<h3>Errors &lt;at&gt; the end</h3>" in text
-    assert "<details>" not in text
+def test_inline_tables_are_shown_on_the_page_of_the_item_also_without_claims(paper, part, tmp_path):
+    judged = part.items[0]
+    write_result(judged, tmp_path, "laptop")
+    (table,) = judged.result.tables.values()
+    inline = [replace(part, items=[replace(judged, item=replace(judged.item, inline=True), claims=())])]
+    linked = [replace(part, items=[judged])]
+    assert table.markdown() not in item_page("tab:tiny", linked)
+    assert table.markdown() in item_page("tab:tiny", inline)
+    heading = "<h3>Errors &lt;at&gt; the end</h3>"
+    assert heading not in report_html(paper, linked, tmp_path)
+    assert heading in report_html(paper, inline, tmp_path)
 
 
-def test_the_same_records_give_the_same_files(paper, items, runs, judged, tmp_path):
-    written = write_pages(paper, judged, runs, tmp_path / "one")
+def test_the_same_records_give_the_same_files(paper, items, store, part, tmp_path):
+    written = write_pages(paper, [part], tmp_path / "one")
     files = contents(tmp_path / "one")
     assert {str(path.relative_to(tmp_path / "one")) for path in written} == {*files}
-    assert {name for name in files if "/" not in name} == {"README.md", "report.html"}
-    write_pages(paper, paper.judge(build_items(items, runs)), runs, tmp_path / "two")
+    assert {name for name in files if "/" not in name} == {"README.md", "gallery.html", "judging.md", "report.html"}
+    write_pages(paper, [build_part(paper, items, "laptop", store)], tmp_path / "two")
     assert contents(tmp_path / "two") == files
 
 
-def test_updating_the_paper_removes_outdated_files(paper, runs, judged):
-    outdated = [paper.folder / "tables/tab-tiny/before.md", paper.folder / "figures/tab-gone/curves.png"]
+def test_updating_the_paper_removes_outdated_files(paper, part):
+    names = ("tables/tab-tiny/before.md", "figures/tab-gone/curves.png", "items/tab-gone.md")
+    outdated = [paper.folder / name for name in names]
     for path in outdated:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("from an earlier version")
-    update_paper(paper, judged, runs)
+    update_paper(paper, [part])
     assert (paper.folder / "README.md").exists()
     assert (paper.folder / "tables/tab-tiny/errors.md").exists()
     assert (paper.folder / "claims.toml").exists()

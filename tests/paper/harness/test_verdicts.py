@@ -1,4 +1,4 @@
-"""The paper's numbers next to ours, and questions that several claims answer together."""
+"""The paper's numbers next to ours, and headlines: what several claims say together."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from heldin.errors import ArgumentError
 from heldin.lab.curves import Estimate
 from paper.harness import MEAN_CURVE, NO_PROTOCOL, PER_RUN, Item, Result
 from paper.harness.claims import Claim, Verdict
-from paper.harness.verdicts import JudgedItem, Question, answers, read_questions, statements, summary
+from paper.harness.verdicts import Headline, JudgedItem, headline_table, read_headlines, summary
 
 ITEM = Item("tab:x", "A claim.", 1, lambda profile: [], lambda runs: Result(), other_labels=("tab:y",))
 
@@ -35,7 +35,7 @@ def test_a_number_at_a_stop_has_two_verdicts():
     claim = Claim("tab:x", "gain", 1.0, statement=True, text="it gains")
     found = one(claim, gain={PER_RUN: Estimate(-2.0, 1.0, 3), MEAN_CURVE: Estimate(2.0, 1.0, 3)})
     assert found.verdicts == {"gain": {PER_RUN: Verdict.NOT_REPRODUCED, MEAN_CURVE: Verdict.REPRODUCED}}
-    (row,) = statements([found]).rows
+    (row,) = found.table(statements=True).rows
     assert row["verdict"] == "not reproduced (per run); reproduced (mean curve)"
     assert row["paper"] == "above 0"
     assert not found.table(statements=False).rows
@@ -73,7 +73,11 @@ def test_the_summary_counts_verdicts_on_statements_and_on_numbers(judged):
     assert [row["printed numbers"] for row in rows] == ["1 / 0 / 0 / 0", "0 / 0 / 1 / 0", "1 / 0 / 1 / 0"]
 
 
-def test_a_sign_answers_a_question_in_the_paper_and_here():
+LAPTOP = "ours, at laptop size"
+PAPER = "ours, at the paper's size"
+
+
+def test_a_headline_has_the_papers_numbers_ours_at_each_size_and_a_verdict():
     claims = [
         Claim("tab:x", key, value, statement=True)
         for key, value in (("firm", -2.0), ("weak", -1.0), ("lost", -1.0), ("against", 0.5), ("open", -1.0))
@@ -82,47 +86,63 @@ def test_a_sign_answers_a_question_in_the_paper_and_here():
         key: {PER_RUN: Estimate(mean, 1.0, 4), MEAN_CURVE: Estimate(-3.0, 1.0, 4)}
         for key, mean in (("firm", -3.0), ("weak", -0.1), ("lost", 1.0), ("against", -1.0))
     }
-    (row,) = answers([Question("Is it lower?", ("tab:x/*",), yes=-1)], [one(*claims, **both)]).rows
+    headline = Headline("It is lower.", ("tab:x/*",), sign=-1, unit="points")
+    at_size = one(*claims, lost={PER_RUN: Estimate(1.0, None, 1)})
+    (row,) = headline_table([headline], {"laptop": [one(*claims, **both)], "paper": [at_size]}).rows
     assert row == {
-        "question": "Is it lower?",
-        "paper": "4 of 5",
-        "per run": "3 of 4 (2 clearly, 1 clearly not)",
-        "mean curve": "4 of 4 (4 clearly)",
+        "claim": "It is lower.",
+        "paper": "-0.75 points, 4 of 5",  # 1 and -1 stand for a sign, so the mean is over the printed numbers
+        PAPER: "+1 points, 0 of 1",
+        LAPTOP: "-0.775 points, 3 of 4 (2 clearly, 1 clearly not); 4 of 4 on the mean curve",
+        "verdict": "does not hold (paper's size); holds (laptop)",
         "items": "tab:x",
     }
 
 
-def test_without_a_sign_a_reproduced_claim_means_yes():
+@pytest.mark.parametrize(
+    ("agreeing", "verdict"),
+    [(0, "does not hold"), (2, "does not hold"), (3, "partly"), (4, "holds"), (6, "holds")],
+)
+def test_the_verdict_on_a_headline_follows_from_how_many_comparisons_agree(agreeing, verdict):
+    num = 6
+    signs = [1.0 if index < agreeing else -1.0 for index in range(num)]
+    claims = [Claim("tab:x", str(index), 1.0, statement=True) for index in range(num)]
+    numbers = {str(index): {NO_PROTOCOL: Estimate(sign, None, 1)} for index, sign in enumerate(signs)}
+    (row,) = headline_table([Headline("Yes.", ("*",), sign=1)], {"laptop": [one(*claims, **numbers)]}).rows
+    assert row["verdict"] == f"{verdict} (laptop)"
+
+
+def test_without_a_sign_a_reproduced_claim_agrees():
     claims = Claim("tab:x", "near", 0.0, tolerance=0.5), Claim("tab:x", "far", 0.0, tolerance=0.5)
     found = one(*claims, near={NO_PROTOCOL: Estimate(0.2, None, 3)}, far={NO_PROTOCOL: Estimate(2.0, None, 3)})
-    (row,) = answers([Question("The same?", ("tab:*/*",))], [found]).rows
-    assert (row["paper"], row["per run"], row["mean curve"]) == ("2 of 2", "1 of 2", "-")
+    (row,) = headline_table([Headline("The same.", ("tab:*/*",))], {"laptop": [found]}).rows
+    assert (row["paper"], row[LAPTOP], row[PAPER]) == ("2 of 2", "1 of 2", "not run")
 
 
-def test_questions_that_were_not_run_are_marked_and_those_without_claims_left_out():
+def test_headlines_that_were_not_run_are_marked_and_those_without_claims_left_out():
     found = one(Claim("tab:x", "open", 1.0, statement=True))
-    asked = [Question("Open?", ("tab:x/open",), yes=1), Question("Of another?", ("fig:*",), yes=1)]
-    (row,) = answers(asked, [found]).rows
-    assert row["per run"] == "not run"
+    headlines = [Headline("Open.", ("tab:x/open",), sign=1), Headline("Of another.", ("fig:*",), sign=1)]
+    (row,) = headline_table(headlines, {"laptop": [found]}).rows
+    assert row[LAPTOP] == row["verdict"] == "not run"
 
 
 @pytest.mark.parametrize("num", [1, 5])
-def test_without_a_spread_no_answer_is_clear(num):
+def test_without_a_spread_nothing_agrees_clearly(num):
     found = one(Claim("tab:x", "key", 1.0, statement=True), key={NO_PROTOCOL: Estimate(3.0, None, num)})
-    (row,) = answers([Question("So?", ("*",), yes=1)], [found]).rows
-    assert row["per run"] == "1 of 1"
+    (row,) = headline_table([Headline("So.", ("*",), sign=1)], {"laptop": [found]}).rows
+    assert row[LAPTOP] == "1 of 1"
 
 
-def test_only_statements_answer_by_a_sign():
+def test_only_statements_are_judged_by_a_sign():
     with pytest.raises(ArgumentError, match=r"tab:x/key, a number"):
-        answers([Question("So?", ("*",), yes=1)], [one(Claim("tab:x", "key", 1.0))])
+        headline_table([Headline("So.", ("*",), sign=1)], {"laptop": [one(Claim("tab:x", "key", 1.0))]})
 
 
-def test_questions_are_read_and_unknown_fields_refused(tmp_path):
-    path = tmp_path / "questions.toml"
-    assert read_questions(path) == []
-    path.write_text('[[question]]\ntext = "So?"\nclaims = ["tab:x/*"]\nyes = 1\n')
-    assert read_questions(path) == [Question("So?", ("tab:x/*",), 1)]
-    path.write_text('[[question]]\ntext = "So?"\nclaim = ["tab:x/*"]\n')
+def test_headlines_are_read_and_unknown_fields_refused(tmp_path):
+    path = tmp_path / "headlines.toml"
+    assert read_headlines(path) == []
+    path.write_text('[[headline]]\ntext = "So."\nclaims = ["tab:x/*"]\nsign = 1\nfurther = true\n')
+    assert read_headlines(path) == [Headline("So.", ("tab:x/*",), 1, further=True)]
+    path.write_text('[[headline]]\ntext = "So."\nclaim = ["tab:x/*"]\n')
     with pytest.raises(ArgumentError, match="claim'"):
-        read_questions(path)
+        read_headlines(path)
