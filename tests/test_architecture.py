@@ -26,7 +26,19 @@ MAY_IMPORT = {  # package or module below heldin -> those it may import, besides
     "measuring": {"types", "errors", "probing", "needs", "signals", "distributed"},  # it decides nothing: no rules
     "snapshots": {"errors"},
     "plotting": {"types", "errors"},
-    "stopping": {"types", "errors", "probing", "rules", "signals", "measuring", "distributed", "snapshots", "plotting"},
+    "loggers": {"errors"},
+    "stopping": {
+        "types",
+        "errors",
+        "probing",
+        "rules",
+        "signals",
+        "measuring",
+        "distributed",
+        "snapshots",
+        "plotting",
+        "loggers",
+    },
     "theory": {"errors", "gradients", "probing"},
     TOP: {"types", "errors", "probing", "rules", "signals", "measuring", "stopping", "theory"},
 }

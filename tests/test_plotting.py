@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import html
 import math
 import sys
 from dataclasses import replace
+from xml.etree import ElementTree
 
 import matplotlib
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from heldin.errors import ArgumentError, MissingExtraError
 from heldin.plotting import SignalDisplay
@@ -72,3 +76,50 @@ def test_without_matplotlib_the_error_names_the_extra_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
     with pytest.raises(MissingExtraError, match=r"heldin\[plot\]"):
         SignalDisplay(READINGS, STOP).plot()
+
+
+def drawing(readings, decision):
+    """The SVG of the notebook as a tree, and the text after it."""
+    html = SignalDisplay(readings, decision)._repr_html_()
+    end = html.index("</svg>") + len("</svg>")
+    return ElementTree.fromstring(html[:end]), html[end:]
+
+
+def shapes(tree, kind):
+    return list(tree.iter(f"{{http://www.w3.org/2000/svg}}{kind}"))
+
+
+def test_a_notebook_draws_the_first_signal_without_matplotlib(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    values = [3.0, 1.0, None, 2.0, math.inf, 2.5]
+    readings = [Reading(epoch, {"gradient_disparity": value, "cosine": 0.0}, 5) for epoch, value in enumerate(values)]
+    tree, text = drawing(readings, replace(STOP, epoch=3))
+    curves = [
+        [tuple(map(float, point.split(","))) for point in line.get("points").split()]
+        for line in shapes(tree, "polyline")
+    ]
+    assert [len(curve) for curve in curves] == [2, 1, 1]
+    ((x0, y0), (x1, y1)), ((x3, y3),), ((x5, y5),) = curves
+    assert 0 < x0 < x1 < x3 < x5 < float(tree.get("width"))
+    assert 0 < y0 < y5 < y3 < y1 < float(tree.get("height"))  # downwards: the largest value has the smallest y
+    assert float(shapes(tree, "line")[0].get("x1")) == x3
+    assert shapes(tree, "text")[0].text == "gradient_disparity: 1 to 3"
+    assert text == f"<p>{html.escape(replace(STOP, epoch=3).sentence)}</p>"
+
+
+def test_a_notebook_shows_names_as_text():
+    tree, text = drawing([Reading(0, {"<b>&": 1.0}, 5)], replace(STOP, signal="<b>&", epoch=None, stop=False))
+    assert shapes(tree, "text")[0].text == "<b>&: 1 to 1"
+    assert "<b>" not in text
+    assert shapes(tree, "line") == []
+
+
+@given(st.lists(st.one_of(st.none(), st.floats()), max_size=8), st.integers(0, 3))
+@example([-sys.float_info.max, sys.float_info.max], 1)
+@example([5e-324, 1.0], 1)
+def test_any_values_can_be_drawn(values, every):
+    readings = [Reading(epoch * (every + 1), {"a": value}, 5) for epoch, value in enumerate(values)]
+    found = SignalDisplay(readings, STOP)._repr_html_()
+    assert ("<svg" in found) == any(value is not None and math.isfinite(value) for value in values)
+    assert "nan" not in found
+    assert "inf" not in found

@@ -5,8 +5,10 @@ from __future__ import annotations
 import copy
 import io
 import json
+import logging
 import math
 import random
+import re
 import sys
 
 import numpy as np
@@ -14,6 +16,7 @@ import pytest
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
+from tqdm import tqdm
 
 import heldin
 from heldin import (
@@ -39,6 +42,7 @@ from heldin.errors import (
     NotFiniteError,
     NotPositiveError,
 )
+from heldin.plotting import SignalDisplay
 
 LOSS = nn.CrossEntropyLoss()
 
@@ -159,6 +163,104 @@ def test_one_batch_raises_and_nothing_is_recorded():
 def test_an_unknown_argument_is_refused_with_the_closest_one():
     with pytest.raises(TypeError, match="unexpected argument 'signals'. Did you mean 'signal'?"):
         EarlyStopping(net(), LOSS, signals=["gradient_disparity"])
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("monitor", "Choose it with signal="),
+        ("min_delta", r"rule=NthRise\(5, min_delta"),
+        ("restore_best_weights", "keep="),
+    ],
+)
+def test_an_argument_of_other_libraries_is_refused_with_what_to_write(name, remedy):
+    with pytest.raises(ArgumentError, match=f"unexpected argument '{name}'.*{remedy}"):
+        EarlyStopping(net(), LOSS, **{name: True})
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ((), r"Found none\. Pass the loader of the training loop: stopper\.step\(loader\)"),
+        (([torch.zeros(8, 4), torch.zeros(8)],), r"Found a single batch: a list of 2 tensors\. Pass the loader"),
+        (((torch.zeros(8, 4), torch.zeros(8)),), r"Found a single batch: a tuple of 2 tensors\. Pass the loader"),
+        (([],), "Found none: it is empty"),
+        ((0.3,), "the training data, not a metric. Found a float"),
+    ],
+    ids=["nothing", "list", "tuple", "empty", "metric"],
+)
+def test_anything_but_the_training_data_is_refused(given, says):
+    stopper = EarlyStopping(net(), LOSS)
+    with pytest.raises(BatchesError, match=says):
+        stopper.step(*given)
+    assert stopper.state_dict() == EarlyStopping(net(), LOSS).state_dict()
+
+
+LINES = [
+    "epoch 1: gradient_disparity 3, waiting for rise 1 of 2",
+    "epoch 2: gradient_disparity 1 (-2), waiting for rise 1 of 2",
+    "epoch 3: gradient_disparity 2.5 (+1.5), waiting for rise 2 of 2",
+    "epoch 4: gradient_disparity 3 (+0.5), stopped at epoch 4: gradient disparity rose for the 2nd time (2.5 -> 3)",
+    "epoch 5: gradient_disparity 0 (-3), stopped at epoch 4: gradient disparity rose for the 2nd time (2.5 -> 3)",
+]
+READ = [9.0, 3.0, 1.0, 2.5, 3.0, 0.0]  # the first one during the warm-up
+
+
+def test_one_line_per_reading_is_printed_if_verbose(capsys):
+    scripted(READ, patience=2, warmup=1, verbose=True)
+    assert capsys.readouterr().out.splitlines() == LINES
+    scripted(READ, patience=2, warmup=1)
+    assert capsys.readouterr().out == ""
+
+
+def test_the_logger_has_one_line_per_reading(caplog):
+    caplog.set_level(logging.INFO, logger="heldin")
+    scripted(READ, patience=2, warmup=1)
+    assert caplog.record_tuples == [("heldin", logging.INFO, line) for line in LINES]
+
+
+def test_the_line_has_every_signal_and_the_unit(capsys):
+    stopper = EarlyStopping(net(), LOSS, signal=["label_wave", "cosine"], unit="step", verbose=True)
+    for _ in range(2):
+        stopper.step(loader())
+    first, second = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"step 0: label_wave -, cosine \S+, waiting for value 1 of 3 for the mean over 3 values", first)
+    assert re.fullmatch(r"step 1: label_wave 0, cosine \S+ \([+-]\S+\), waiting for value 2 of 3 .*", second)
+
+
+def test_a_loaded_state_is_not_printed_again(capsys):
+    stopper, _ = scripted(READ)
+    other, _ = scripted([], verbose=True)
+    other.load_state_dict(stopper.state_dict())
+    assert capsys.readouterr().out == ""
+
+
+def test_the_status_fits_a_progress_bar():
+    stopper, _ = scripted([])
+    assert stopper.status == {}
+    assert scripted(READ[:4], patience=2)[0].status == {"gradient_disparity": 2.5, "waiting_for": "rise 2 of 2"}
+    stopper, _ = scripted(READ, patience=2)
+    assert stopper.status == {"gradient_disparity": 0.0, "stopped": "epoch 4"}
+    bar = tqdm(total=9, file=io.StringIO())
+    bar.set_postfix(stopper.status)
+    assert bar.postfix == "gradient_disparity=0, stopped=epoch 4"
+    bar.close()
+
+
+def test_the_repr_has_signal_rule_readings_and_decision():
+    assert repr(scripted([])[0]) == (
+        "<EarlyStopping: gradient_disparity; NthRise(5, direction=rises); 0 readings; "
+        "not stopped: nothing measured yet>"
+    )
+    assert repr(scripted([1.0, 2.0], patience=1)[0]) == (
+        "<EarlyStopping: gradient_disparity; NthRise(1, direction=rises); 2 readings; "
+        "stopped at epoch 1: gradient disparity rose for the 1st time (1 -> 2)>"
+    )
+
+
+def test_a_notebook_shows_the_curve():
+    stopper, _ = scripted([1.0, 2.0], patience=1)
+    assert stopper._repr_html_() == SignalDisplay(stopper.history, stopper.decision)._repr_html_()
 
 
 class Noisy(nn.Module):

@@ -21,6 +21,10 @@ class ArgumentError(HeldinError, ValueError):
     """An invalid argument: out of range, unknown, or in conflict with another one."""
 
 
+class UnknownArgumentError(ArgumentError, TypeError):
+    """An argument that does not exist."""
+
+
 class UnmeasurableError(ArgumentError):
     """A signal needs something that is not available: an optimizer, class labels, a linear head."""
 
@@ -91,6 +95,26 @@ def require_choice(name: str, value: object, choices: Iterable[str]) -> None:
             f"Parameter `{name}` should be one of {', '.join(map(repr, known))}. Found `{name} = {value!r}`."
             + near_match(value, known)
         )
+
+
+OTHER_NAMES = {  # arguments of early stopping elsewhere -> what to do here
+    "monitor": "Nothing is monitored: the signal is measured on training batches. Choose it with signal=...",
+    "metric": "No metric is needed: the signal is measured on training batches. Choose it with signal=...",
+    "mode": "The direction belongs to the signal, so it need not be given.",
+    "min_delta": "It belongs to the rule: rule=NthRise(5, min_delta=0.01).",
+    "delta": "It belongs to the rule: rule=NthRise(5, min_delta=0.01).",
+    "direction": "It belongs to the signal, or to the rule: rule=NthRise(5, direction='falls').",
+    "restore_best_weights": 'Write keep="lowest".',
+    "start_from_epoch": "Write warmup=n.",
+    "verbose": "The framework shows the value. One line per reading: logging.basicConfig(level=logging.INFO).",
+    "log": "Values are logged by the loggers of the framework.",
+}
+
+
+def unknown_argument(function: str, name: str, known: Iterable[str]) -> UnknownArgumentError:
+    """Return the error for an argument that does not exist: with what to do, or the closest one that exists."""
+    remedy = f" {OTHER_NAMES[name]}" if name in OTHER_NAMES else near_match(name, known)
+    return UnknownArgumentError(f"{function}() got an unexpected argument {name!r}.{remedy}")
 
 
 def near_match(found: object, known: Iterable[str]) -> str:

@@ -171,6 +171,11 @@ class SignalReader:
         self._check_optimizer()
         self.reset()
 
+    @property
+    def is_shared(self) -> bool:
+        """True if the ranks of a distributed run measure together."""
+        return self.together and distributed.is_available() and distributed.is_initialized()
+
     def reset(self) -> None:
         """Forget the memory of signals, the outputs of training and how batches were drawn."""
         self.memory: dict[str, Memory] = {}
@@ -186,7 +191,7 @@ class SignalReader:
         """
         read = partial(self._draw_and_read, loader, epoch, against=against, first=first)
         with UndoOnError():
-            if self.together and distributed.is_available() and distributed.is_initialized():
+            if self.is_shared:
                 return mean_reading(read)
             return read()
 
@@ -269,6 +274,7 @@ class SignalReader:
     def _draw_and_read(
         self, loader: Iterable[Batch], epoch: int, *, against: Iterable[Batch] | None, first: bool
     ) -> Reading:
+        self._refuse_single_batch(loader)
         number = epoch if self.probes == "fresh" else 0
         pooling = any(signal.needs.pools_losses for signal in self.signals.values())
         wanted = max(self.batches, self.pool) if pooling else self.batches
@@ -336,6 +342,17 @@ class SignalReader:
             raise ArgumentError(
                 f"Parameter `optimizer` should be a torch.optim.Optimizer, the one that trains. "
                 f"Found {self.optimizer!r}."
+            )
+
+    def _refuse_single_batch(self, loader: Iterable[Batch]) -> None:
+        """Raise if the batch (inputs, targets) is given in place of the loader: it would be read as two batches."""
+        if self.probe.loss.loss_fn is None or not isinstance(loader, (tuple, list)) or not loader:
+            return
+        if all(isinstance(part, Tensor) for part in loader):
+            raise BatchesError(
+                "The training data should be a DataLoader or a list of batches. Found a single batch: a "
+                f"{type(loader).__name__} of {len(loader)} tensors. Pass the loader of the training loop, "
+                "stopper.step(loader), or several batches, stopper.step([(inputs, targets), ...])."
             )
 
     def _check_number(self, found: int) -> None:

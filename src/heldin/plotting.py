@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import html
 import math
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from heldin.errors import ArgumentError, MissingExtraError
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
 LOG_RATIO = 20.0  # largest over smallest value, above which the axis is logarithmic
 STOP_COLOR = "0.55"  # the paper marks stops with gray bars
+WIDTH, HEIGHT, MARGIN = 360, 120, 20  # of the drawing in a notebook, in pixels
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,61 @@ class SignalDisplay:
             ax.axvline(float(self.decision.epoch or 0), color=STOP_COLOR, linewidth=4, alpha=0.6, zorder=0)
         ax.set_title(textwrap.fill(self.decision.sentence, 72), fontsize="medium")
         return ax
+
+    def _repr_html_(self) -> str:
+        """The curve of the first signal as a small drawing, for notebooks. It needs no matplotlib."""
+        sentence = f"<p>{html.escape(self.decision.sentence)}</p>"
+        curves = self._curves()
+        points = [point for curve in curves for point in curve]
+        if not points:
+            return sentence
+        epochs, values = [epoch for epoch, _ in points], [value for _, value in points]
+        scale = math.log if needs_log_scale(values) else float
+
+        def x(epoch: float) -> str:
+            return f"{_position(epoch, min(epochs), max(epochs), MARGIN, WIDTH - MARGIN):.1f}"
+
+        def y(value: float) -> str:
+            low, high = scale(min(values)), scale(max(values))
+            return f"{_position(scale(value), low, high, HEIGHT - MARGIN, MARGIN):.1f}"
+
+        def text(x: float, y: float, content: str, anchor: str = "start") -> str:
+            return f'<text x="{x}" y="{y}" text-anchor="{anchor}">{html.escape(content)}</text>'
+
+        shapes = [
+            '<polyline fill="none" stroke="currentColor" stroke-width="1.5" points="'
+            + " ".join(f"{x(epoch)},{y(value)}" for epoch, value in curve)
+            + '"/>'
+            for curve in curves
+        ]
+        shapes.append(f'<circle cx="{x(epochs[-1])}" cy="{y(values[-1])}" r="2.5"/>')
+        if self.decision.epoch is not None:
+            bar = x(min(max(self.decision.epoch, min(epochs)), max(epochs)))
+            shapes.append(
+                f'<line x1="{bar}" x2="{bar}" y1="{MARGIN}" y2="{HEIGHT - MARGIN}" '
+                'stroke="gray" stroke-width="4" stroke-opacity="0.4"/>'
+            )
+        shapes += [
+            text(MARGIN, 12, f"{next(iter(self.readings[0].values))}: {min(values):.4g} to {max(values):.4g}"),
+            text(MARGIN, HEIGHT - 4, f"{self.decision.unit} {min(epochs)}"),
+            text(WIDTH - MARGIN, HEIGHT - 4, f"{max(epochs)}", "end"),
+        ]
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" fill="currentColor" '
+            f'font-family="sans-serif" font-size="11">{"".join(shapes)}</svg>{sentence}'
+        )
+
+    def _curves(self) -> list[list[tuple[int, float]]]:
+        """The points (epoch, value) of the first signal, in parts: one without a finite value ends a part."""
+        values = [(reading.epoch, next(iter(reading.values.values()))) for reading in self.readings]
+        parts = groupby(values, key=lambda point: point[1] is not None and math.isfinite(point[1]))
+        return [[(epoch, value) for epoch, value in part if value is not None] for finite, part in parts if finite]
+
+
+def _position(value: float, low: float, high: float, start: float, end: float) -> float:
+    """Where a value lies between `start` and `end`; in the middle, if all values are equal."""
+    share = 0.5 if high == low else (value / 2 - low / 2) / (high / 2 - low / 2)  # halved: a difference may overflow
+    return start + share * (end - start)
 
 
 def needs_log_scale(values: Iterable[float | None]) -> bool:

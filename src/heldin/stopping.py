@@ -7,6 +7,7 @@ so a patience that was raised in between takes effect at once.
 from __future__ import annotations
 
 import inspect
+import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -17,10 +18,20 @@ from typing import TYPE_CHECKING, Any, Literal
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from heldin.distributed import gather, is_distributed
-from heldin.errors import ArgumentError, MissingExtraError, NoSpreadError, near_match, require_choice, require_integer
+from heldin.distributed import gather, rank
+from heldin.errors import (
+    ArgumentError,
+    BatchesError,
+    MissingExtraError,
+    NoSpreadError,
+    near_match,
+    require_choice,
+    require_integer,
+    unknown_argument,
+)
 from heldin.measuring import NUM_BATCHES, NUM_POOLED, Probes, SignalChoice, SignalReader
 from heldin.probing.batches import Batch
+from heldin.probing.isolation import seeded_randomness
 from heldin.probing.losses import BatchLoss, LossFunction, SampleLosses
 from heldin.probing.probe import Mode
 from heldin.rules import Rule, as_rule, has_value, with_patience
@@ -33,7 +44,10 @@ if TYPE_CHECKING:
     from pandas import DataFrame
     from typing_extensions import Never
 
+    from heldin.loggers import Logger
+
 VERSION = 1
+LOGGER = logging.getLogger("heldin")
 CHECK = -1  # the epoch of a check: another rank that measures meanwhile is found out
 
 
@@ -73,6 +87,9 @@ class EarlyStopping:
         together: where torch.distributed is initialised, all ranks decide by the mean of their readings; every rank
             has to call `step`. False lets each process decide by itself.
         unit: what a call of `step` counts, for the text of decisions: `"epoch"` or `"step"`.
+        verbose: print one line per reading. The logger `"heldin"` of the module logging has it too, at level INFO.
+        log: where the values go: a function log(name, value, step), a TensorBoard `SummaryWriter`, a wandb run, or the
+            mlflow module.
 
     Example:
         >>> import torch
@@ -117,11 +134,12 @@ class EarlyStopping:
         optimizer: Optimizer | None = None,
         together: bool = True,
         unit: Literal["epoch", "step"] = "epoch",
+        verbose: bool = False,
+        log: Any = None,
         **unknown: Never,
     ) -> None:
         for name in unknown:
-            known = inspect.signature(EarlyStopping).parameters
-            raise TypeError(f"EarlyStopping() got an unexpected argument {name!r}.{near_match(name, known)}")
+            raise unknown_argument("EarlyStopping", name, inspect.signature(EarlyStopping).parameters)
         require_integer("every", every, at_least=1, remedy="every=1 measures at each call of step.")
         require_integer("warmup", warmup, at_least=0, remedy="warmup=0 measures from the first call of step.")
         require_choice("unit", unit, ("epoch", "step"))
@@ -148,6 +166,12 @@ class EarlyStopping:
         self.warmup = warmup
         self.keep = keep
         self.unit = unit
+        self.verbose = verbose
+        self._logger: Logger | None = None
+        if log is not None:
+            from heldin.loggers import as_logger
+
+            self._logger = as_logger(log)
         self._snapshot = WeightSnapshot(keep, keep_in)
         self.reset()
 
@@ -176,15 +200,31 @@ class EarlyStopping:
         """The epoch of the weights that `restore()` loads, or None if there are none."""
         return self._snapshot.epoch
 
-    def step(self, loader: Iterable[Batch], *, against: Iterable[Batch] | None = None) -> Decision:
+    @property
+    def status(self) -> dict[str, float | str]:
+        """The latest values, and what the rule is waiting for, as in `progress_bar.set_postfix(stopper.status)`."""
+        if not self._readings:
+            return {}
+        values = {name: value for name, value in self._readings[-1].values.items() if value is not None}
+        if self._decision.stop:
+            return {**values, "stopped": f"{self.unit} {self._decision.epoch}"}
+        return {**values, "waiting_for": self.rule.waiting_for(self._state)}
+
+    def step(self, loader: Iterable[Batch] | None = None, *, against: Iterable[Batch] | None = None) -> Decision:
         """Measure, if this call is due, and decide.
 
         After a stop the decision does not change; readings of a loop that continues are still recorded.
 
         Args:
-            loader: the training data: a `DataLoader`, a list of batches, or another iterable that can be restarted.
+            loader: the training data: a `DataLoader`, a list of batches, or another iterable that can be restarted. It
+                has to be given.
             against: validation data in the same form, for signals that compare two sets (`TrainValDisparity`).
         """
+        if loader is None:
+            raise BatchesError(
+                "step should be given the training data, to measure on. Found none. Pass the loader of the training "
+                "loop: stopper.step(loader)."
+            )
         epoch = self._calls
         is_due = epoch >= self.warmup and (epoch + 1) % self.every == 0
         if epoch == 0 and not is_due and not self._checked:
@@ -192,8 +232,8 @@ class EarlyStopping:
         if is_due:
             with self._all_or_nothing():
                 reading = self.reader.read(loader, epoch, against=against, first=not self._readings)
-                if self.keep is not None and self.reader.together and is_distributed():
-                    gather(lambda: self._record(reading))  # a rank that cannot write its weights stops all of them
+                if self.reader.is_shared:  # an error on one rank, such as a full disk, stops all of them
+                    gather(lambda: self._record(reading, report=rank() == 0))
                 else:
                     self._record(reading)
         self._calls += 1
@@ -242,6 +282,16 @@ class EarlyStopping:
         from heldin.plotting import SignalDisplay
 
         return SignalDisplay(self.history, self._decision).plot(ax)
+
+    def __repr__(self) -> str:
+        readings = "1 reading" if len(self._readings) == 1 else f"{len(self._readings)} readings"
+        rule = self.rule.describe(keywords=False)
+        return f"<EarlyStopping: {', '.join(self.signals)}; {rule}; {readings}; {self._decision.sentence}>"
+
+    def _repr_html_(self) -> str:
+        from heldin.plotting import SignalDisplay
+
+        return SignalDisplay(self.history, self._decision)._repr_html_()
 
     def state_dict(self) -> dict[str, Any]:
         """The state for a checkpoint: plain values and tensors, for `torch.load(..., weights_only=True)`."""
@@ -294,11 +344,37 @@ class EarlyStopping:
                 vars(holder).update(attributes)
             raise
 
-    def _record(self, reading: Reading) -> None:
+    def _record(self, reading: Reading, *, report: bool = True) -> None:
         self._readings = [*self._readings, reading]  # a new list, so that a failure can restore the previous one
         self._decide(reading)
         if self.keep is not None and self._is_worth_keeping(reading):
             self._snapshot.take(self.model, reading.epoch)
+        if report:
+            self._report(reading)
+
+    def _report(self, reading: Reading) -> None:
+        """Print and log the reading. Loggers may draw random numbers, for the name of a run."""
+        if self.verbose or LOGGER.isEnabledFor(logging.INFO):
+            line = self._describe(reading)
+            LOGGER.info(line)
+            if self.verbose:
+                print(line, flush=True)  # noqa: T201
+        if self._logger is not None:
+            values = {f"heldin/{name}": value for name, value in reading.values.items() if value is not None}
+            with seeded_randomness(None):
+                self._logger(values, reading.epoch)
+
+    def _describe(self, reading: Reading) -> str:
+        """The values, their changes, and what the rule is waiting for, in one line."""
+        before = self._readings[-2].values if len(self._readings) > 1 else {}
+        parts = []
+        for name, value in reading.values.items():
+            earlier = before.get(name)
+            change = "" if value is None or earlier is None else f" ({value - earlier:+.3g})"
+            parts.append(f"{name} {'-' if value is None else f'{value:.4g}'}{change}")
+        stopped = self._decision.sentence if self._decision.stop else None
+        parts.append(stopped or f"waiting for {self.rule.waiting_for(self._state)}")
+        return f"{self.unit} {reading.epoch}: {', '.join(parts)}"
 
     def _decide(self, reading: Reading) -> None:
         deciding = next(iter(self.signals))

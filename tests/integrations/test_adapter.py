@@ -83,9 +83,20 @@ def test_bad_arguments_are_refused_before_training(options, message):
         Adapter(**options)
 
 
-def test_an_unknown_argument_is_refused_with_the_name_of_the_users_class():
-    with pytest.raises(TypeError, match=r"HeldInStopping.__init__\(\) got an unexpected keyword argument 'monitor'"):
-        Adapter(monitor="val_loss")
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("monitor", "Choose it with signal="),
+        ("mode", "The direction belongs to the signal"),
+        ("verbose", r"logging\.basicConfig\(level=logging\.INFO\)"),
+        ("log", "loggers of the framework"),
+        ("patienc", "Did you mean 'patience'?"),
+    ],
+)
+def test_an_unknown_argument_is_refused_with_what_to_write(name, remedy):
+    for error in (ArgumentError, TypeError):
+        with pytest.raises(error, match=rf"HeldInStopping\(\) got an unexpected argument '{name}'\. .*{remedy}"):
+            Adapter(**{name: "val_loss"})
 
 
 def test_signals_that_take_a_step_are_accepted_before_there_is_an_optimizer():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import queue
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -112,6 +113,15 @@ def test_scripted_values_stop_training_at_the_same_point(scripted, train):
 )
 def test_measuring_does_not_change_training(arguments, options, check_same_training):
     check_same_training(HeldInStopping(patience=2, **arguments), **options)
+
+
+def test_the_line_of_an_epoch_shows_the_value(make, arrays, capsys):
+    stopping = HeldInStopping()
+    fit(make(), arrays, stopping, epochs=2, verbose=2)
+    lines = [line for line in capsys.readouterr().out.splitlines() if "loss:" in line]
+    values = [reading.values["gradient_disparity"] for reading in stopping.stopper.history]
+    shown = [re.search(r"heldin/gradient_disparity: ([\d.e+-]+)", line)[1] for line in lines]
+    assert list(map(float, shown)) == pytest.approx(values, rel=1e-3)
 
 
 def test_training_ends_with_the_kept_weights(check_kept_weights):

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.callbacks import ModelCheckpoint, TQDMProgressBar
 from lightning.pytorch.loggers import CSVLogger
 from torch import nn
 from torch.nn.functional import cross_entropy, mse_loss, one_hot
@@ -123,6 +123,14 @@ def test_two_ranks_agree(check_ranks_agree):
 
 def test_the_example_stops_early_with_four_added_lines(check_example):
     check_example("lightning_digits", num_added=4, epochs=100)
+
+
+@pytest.mark.parametrize("every", [None, 2], ids=["epochs", "steps"])
+def test_the_progress_bar_shows_the_value(every, loader, make_mlp, capsys):
+    stopping = HeldInStopping(every=every)
+    fit(Digits(make_mlp()), loader, stopping, TQDMProgressBar(), max_epochs=2, enable_progress_bar=True)
+    value = stopping.stopper.history[-1].values["gradient_disparity"]
+    assert f"heldin/gradient_disparity={value:.3g}" in capsys.readouterr().out
 
 
 def test_a_compiled_module_gives_the_same_values(loader, same_state, make_mlp):

@@ -236,6 +236,40 @@ def test_targets_that_broadcast_are_refused():
         losses_of(nn.MSELoss(), Scores(4, 1), (torch.zeros(4), torch.zeros(4)))
 
 
+@pytest.mark.parametrize(
+    ("loss_fn", "num_outputs", "targets", "found"),
+    [
+        (
+            nn.BCEWithLogitsLoss(),
+            1,
+            torch.zeros(4),
+            r"\(4, 1\), torch.float32, and targets of shape \(4,\), torch.float32",
+        ),
+        (F.binary_cross_entropy_with_logits, 1, torch.zeros(4), r"\(4, 1\).*\(4,\)"),
+        (nn.BCEWithLogitsLoss(), 1, torch.zeros(4, 1, dtype=torch.long), r"\(4, 1\), torch.int64"),
+        (nn.CrossEntropyLoss(), 3, torch.zeros(4), r"\(4, 3\).*\(4,\), torch.float32"),
+        (nn.CrossEntropyLoss(), 3, torch.zeros(4, 1, dtype=torch.long), r"\(4, 3\).*\(4, 1\), torch.int64"),
+        (nn.CrossEntropyLoss(), 1, torch.ones(4, dtype=torch.long), r"\(4, 1\).*\(4,\), torch.int64"),
+    ],
+    ids=["shape", "function", "integers", "numbers for classes", "column of classes", "one output for two classes"],
+)
+def test_outputs_and_targets_that_the_loss_does_not_accept_are_named_with_the_remedy(
+    loss_fn, num_outputs, targets, found
+):
+    with pytest.raises(LossError, match=rf"{found}.*do the same: loss_fn=lambda"):
+        losses_of(loss_fn, Scores(4, num_outputs), (torch.zeros(4), targets))
+
+
+def test_an_error_of_a_loss_that_is_not_due_to_shapes_is_not_hidden():
+    def loss(outputs, targets):
+        raise RuntimeError("mine")
+
+    with pytest.raises(RuntimeError, match=r"^mine$"):
+        losses_of(loss, Scores(4, 3), (torch.zeros(4), CLASSES))
+    with pytest.raises(IndexError, match="Target 7 is out of bounds"):
+        losses_of(nn.CrossEntropyLoss(), Scores(4, 3), (torch.zeros(4), torch.full((4,), 7)))
+
+
 def test_targets_of_another_length_than_the_outputs_are_refused():
     with pytest.raises(BatchesError, match=r"\(4, 3\).*\(5,\)"):
         losses_of(nn.CrossEntropyLoss(), Scores(4, 3), (torch.zeros(4), torch.zeros(5, dtype=torch.long)))

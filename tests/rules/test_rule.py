@@ -353,6 +353,50 @@ def test_describe_is_short_text(rule, with_keywords, without):
 
 
 @pytest.mark.parametrize(
+    ("rule", "values", "expected"),
+    [
+        (NthRise(5), [], "rise 1 of 5"),
+        (NthRise(5), [1, 2, 1, nan, 2], "rise 3 of 5"),
+        (NthRise(5, direction="falls"), [1, 2, 1], "fall 2 of 5"),
+        (ConsecutiveRises(3), [1, 2, 3], "rise 3 of 3 in a row"),
+        (ConsecutiveRises(3), [1, 2, 1], "rise 1 of 3 in a row"),
+        (Patience(3), [nan], "a finite value"),
+        (Patience(3), [2, 0.5, 1], "value 2 of 3 without improvement on 0.5"),
+        (Level(0.5), [0.25], "a value above 0.5"),
+        (Level(0.5, direction="falls"), [1], "a value below 0.5"),
+        (FirstMinimum(2, 3), [1], "value 2 of 2 for the mean over 2 values"),
+        (FirstMinimum(2, 3), [1, 2, 3], "value 2 of 3 without improvement on 1.5 of the mean over 2 values"),
+        (Smoothed(NthRise(5), window=2), [1, 2, 3], "rise 2 of 5 of the mean over 2 values"),
+        (Smoothed(NthRise(5), ema=0.5), [], "value 1 of 1 for the moving average (ema 0.5)"),
+        (Smoothed(NthRise(5), ema=0.5), [1], "rise 1 of 5 of the moving average (ema 0.5)"),
+        (Warmup(NthRise(5), 2), [1], "value 2 of 2 of the warm-up"),
+        (Warmup(NthRise(5), 2), [1, 2, 3, 4], "rise 2 of 5"),
+        (any_of(NthRise(5), Level(4.0)), [1, 2], "rise 2 of 5 or a value above 4"),
+        (all_of(NthRise(1), Patience(9)), [1, 2], "value 2 of 9 without improvement on 1"),
+        (
+            all_of(gradient_disparity=NthRise(5), cosine=Level(0.0)),
+            [{"gradient_disparity": 1.0, "cosine": -1.0}],
+            "rise 1 of 5 (gradient disparity) and a value above 0 (cosine)",
+        ),
+    ],
+    ids=str,
+)
+def test_a_rule_says_what_it_is_waiting_for(rule, values, expected):
+    state = steps(rule, values)[-1][0] if values else rule.start()
+    assert rule.waiting_for(state) == expected
+
+
+@every_rule
+@given(values=VALUES)
+@few_examples
+def test_a_rule_that_continues_is_waiting_for_something(rule, values):
+    for state, decision in [(rule.start(), False), *steps(rule, values)]:
+        if not decision:
+            assert rule.waiting_for(state)
+            assert rule.waiting_for(through_json(state)) == rule.waiting_for(state)
+
+
+@pytest.mark.parametrize(
     ("name", "rule"),
     [
         ("nth_rise", NthRise(5)),

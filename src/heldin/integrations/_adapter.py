@@ -6,10 +6,11 @@ of them measures); `finish` when training ends, for whatever reason.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import nn
@@ -17,7 +18,14 @@ from torch.nn.functional import mse_loss
 from torch.optim import Optimizer
 
 from heldin.distributed import gather, is_distributed, rank
-from heldin.errors import HeldinError, MissingExtraError, UnmeasurableError, require_integer, warn
+from heldin.errors import (
+    HeldinError,
+    MissingExtraError,
+    UnmeasurableError,
+    require_integer,
+    unknown_argument,
+    warn,
+)
 from heldin.integrations._loss_capture import CapturedLosses, ChangedLossError, LossForm
 from heldin.measuring import NUM_BATCHES, Probes, SignalChoice
 from heldin.probing import Probe, draw
@@ -30,6 +38,9 @@ from heldin.signals import GradientDisparity, signals_by_label
 from heldin.snapshots import Keep
 from heldin.stopping import EarlyStopping
 from heldin.types import Decision, StopReason
+
+if TYPE_CHECKING:
+    from typing_extensions import Never
 
 
 class Losses(NamedTuple):
@@ -62,6 +73,7 @@ class Adapter:
         batch_loss: BatchLoss | None = None,
         num_samples: Callable[[Batch], int] | None = None,
         seed: int = 0,
+        **unknown: Never,
     ) -> None:
         """Check the arguments, which are the same for every framework. `heldin.EarlyStopping` has the details.
 
@@ -82,7 +94,10 @@ class Adapter:
                 of single samples.
             num_samples: f(batch) -> m, the number of samples of a batch whose tensors do not show it (graphs).
             seed: the seed of the batches drawn and of the randomness inside a measurement.
+            **unknown: refused, with what to write instead.
         """
+        for name in unknown:
+            raise unknown_argument("HeldInStopping", name, inspect.signature(Adapter).parameters)
         self.signal = signal
         self.rule = rule
         self.patience = patience
@@ -408,6 +423,3 @@ def missing_extra(framework: str, package: str | None = None, extra: str | None 
         f"heldin.integrations.{framework} needs {package or framework}. "
         f'Install it: pip install "heldin[{extra or framework}]".'
     )
-
-
-Adapter.__init__.__qualname__ = "HeldInStopping.__init__"  # the name in the error message for an unknown argument

@@ -67,7 +67,7 @@ class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
         values = self.after_steps(trainer.train_dataloader, trainer.global_step)
         if values:
             # Lightning would pass on only the steps that log_every_n_steps selects, so the loggers are called here.
-            pl_module.log_dict(values, on_step=True, on_epoch=False, logger=False)
+            pl_module.log_dict(values, on_step=True, on_epoch=False, logger=False, prog_bar=True)
             for logger in trainer.loggers:
                 logger.log_metrics(values, step=trainer.global_step - 1)
         self._stop(trainer)
@@ -76,7 +76,7 @@ class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
         """Measure, if epochs are counted."""
         values = self.after_epoch(trainer.train_dataloader)
         if values:
-            pl_module.log_dict(values, sync_dist=trainer.world_size > 1)
+            pl_module.log_dict(values, sync_dist=trainer.world_size > 1, prog_bar=True)
         self._stop(trainer)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:

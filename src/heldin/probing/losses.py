@@ -274,8 +274,16 @@ def _losses_of_pair(loss_fn: LossFunction, model: nn.Module, batch: Batch) -> tu
     require_equal_lengths(output, target)
     try:
         losses = loss_fn(output, target)
-    except (TypeError, AttributeError) as error:
-        if isinstance(output, Tensor):
+    except (TypeError, AttributeError, ValueError, RuntimeError, IndexError) as error:
+        if _are_mismatched(output, target):
+            raise LossError(
+                "The loss should accept the outputs of the model and the targets of a batch. Found outputs of shape "
+                f"{tuple(output.shape)}, {output.dtype}, and targets of shape {tuple(target.shape)}, {target.dtype}: "
+                f"{str(error).rstrip('.')}. If the training loop changes them before it calls the loss, do the same: "
+                "loss_fn=lambda outputs, targets: loss(outputs.squeeze(1), targets.float()), for a loss with "
+                'reduction="none".'
+            ) from error
+        if isinstance(output, Tensor) or not isinstance(error, (TypeError, AttributeError)):
             raise
         raise LossError(
             f"The loss should be computable from the output of the model and the targets. Found {_describe(output)}: "
@@ -289,6 +297,15 @@ def _losses_of_pair(loss_fn: LossFunction, model: nn.Module, batch: Batch) -> tu
             f"{tuple(losses.shape)}. Reshape the targets, for instance with y.view_as(output)."
         )
     return losses, target
+
+
+def _are_mismatched(output: object, target: object) -> bool:
+    """Whether outputs and targets differ in a way that losses refuse: (m, 1) and (m,), numbers and class indices."""
+    if not isinstance(output, Tensor) or not isinstance(target, Tensor):
+        return False
+    if output.shape == target.shape:
+        return not target.is_floating_point()
+    return target.is_floating_point() or target.ndim == output.ndim or target.numel() == output.numel()
 
 
 def _accepts(model: nn.Module, inputs: object) -> bool:

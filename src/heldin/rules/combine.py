@@ -19,6 +19,7 @@ class Combined(Rule):
     rules: tuple[tuple[str | None, Rule], ...]
 
     _function: ClassVar[str]  # that creates it
+    _conjunction: ClassVar[str]
 
     def __post_init__(self) -> None:
         if len(self.rules) < 2:
@@ -51,6 +52,13 @@ class Combined(Rule):
     def initial_state(self) -> State:
         return {"children": [rule.start() for _, rule in self.rules], "before": None}
 
+    def waiting_for(self, state: State) -> str:
+        return f" {self._conjunction} ".join(
+            rule.waiting_for(child) + (f" ({name})".replace("_", " ") if name else "")
+            for (name, rule), child in zip(self.rules, state["children"], strict=True)
+            if child["stopped"] is None
+        )
+
     def update(self, state: State, epoch: int, value: Value) -> tuple[State, Outcome]:
         steps = [
             _step(rule, child, epoch, value if name is None and rule.names else _value_of(value, name))
@@ -82,6 +90,7 @@ class AnyOf(Combined):
     """Stops with the first of its rules."""
 
     _function = "any_of"
+    _conjunction = "or"
 
     def _combine(self, flags: Iterable[bool]) -> bool:
         return any(flags)
@@ -92,6 +101,7 @@ class AllOf(Combined):
     """Stops with the last of its rules. A rule that has stopped stays stopped."""
 
     _function = "all_of"
+    _conjunction = "and"
 
     def _combine(self, flags: Iterable[bool]) -> bool:
         return all(flags)

@@ -36,12 +36,18 @@ class Level(SingleRule):
     def initial_state(self) -> State:
         return {"not_finite": 0, "before": None}
 
+    def waiting_for(self, state: State) -> str:
+        return f"a value {self._side} {self.threshold:.4g}"
+
     def on_finite(self, state: State, epoch: int, value: float) -> tuple[State, Outcome]:
-        side = "above" if self._rising else "below"
         if self._worse(value, self.threshold):
-            why = f"went {side} {self.threshold:.4g} ({value:.4g})"
+            why = f"went {self._side} {self.threshold:.4g} ({value:.4g})"
             return {}, Outcome(why, StopReason.LEVEL, state["before"])
-        return {"before": epoch}, Outcome(f"is at {value:.4g}, not {side} {self.threshold:.4g}", before=epoch)
+        return {"before": epoch}, Outcome(f"is at {value:.4g}, not {self._side} {self.threshold:.4g}", before=epoch)
 
     def on_non_finite(self, state: State) -> tuple[State, Outcome]:
         return {}, Outcome("was not finite", before=state["before"])
+
+    @property
+    def _side(self) -> str:
+        return "above" if self._rising else "below"

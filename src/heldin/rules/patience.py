@@ -32,6 +32,11 @@ class Patience(PatienceRule):
     def initial_state(self) -> State:
         return {"not_finite": 0, "best": None, "waited": 0, "before": None}
 
+    def waiting_for(self, state: State) -> str:
+        if state["best"] is None:
+            return "a finite value"
+        return f"value {state['waited'] + 1} of {self.patience} without improvement on {state['best']:.4g}"
+
     def on_finite(self, state: State, epoch: int, value: float) -> tuple[State, Outcome]:
         best = state["best"]
         if best is None or self._worse(best, value, self.min_delta):
@@ -87,6 +92,9 @@ class FirstMinimum(Rule):
 
     def initial_state(self) -> State:
         return self._smoothed.initial_state()
+
+    def waiting_for(self, state: State) -> str:
+        return self._smoothed.waiting_for(state)
 
     def update(self, state: State, epoch: int, value: Value) -> tuple[State, Outcome]:
         changes, outcome = self._smoothed.update(state, epoch, value)

@@ -36,6 +36,9 @@ class _Rises(PatienceRule):
         rises = self._count(state["rises"], False)
         return {"rises": rises}, Outcome(self._progress(rises), before=state["before"])
 
+    def waiting_for(self, state: State) -> str:
+        return f"{'rise' if self._rising else 'fall'} {state['rises'] + 1} of {self.patience}{self._suffix}"
+
     def _progress(self, rises: int) -> str:
         return f"{self._verb} {rises} of {self.patience} times{self._suffix}"
 

@@ -106,6 +106,10 @@ class Rule(ABC):
             written.append(f"{text}" if in_order and not keywords else f"{field.name}={text}")
         return f"{type(self).__name__}({', '.join(written)})"
 
+    def waiting_for(self, state: State) -> str:
+        """Return what the rule is waiting for, as a noun: `"rise 3 of 5"`. `state` is that of a rule that continues."""
+        return f"a stop of {self.describe(keywords=False)}"
+
     @abstractmethod
     def initial_state(self) -> State:
         """The part of the state that is specific to this rule."""

@@ -46,6 +46,9 @@ class Wrapped(Rule):
         outcome = Outcome(self._prefix + decision.why, decision.reason, before, decision.signal, own_value)
         return {**changes, "inner": inner, "before": before}, outcome
 
+    def waiting_for(self, state: State) -> str:
+        return self.rule.waiting_for(state["inner"])
+
     @property
     def _prefix(self) -> str:
         """What comes before the inner rule's explanation."""
@@ -96,12 +99,20 @@ class Smoothed(Wrapped):
                 raise ArgumentError(f"Parameter `ema` should be below 1. Found `ema = {self.ema}`. Try 0.8.")
 
     @property
+    def _average(self) -> str:
+        return f"mean over {self.window} values" if self.ema is None else f"moving average (ema {self.ema:g})"
+
+    @property
     def _prefix(self) -> str:
-        what = f"mean over {self.window} values" if self.ema is None else f"moving average (ema {self.ema:g})"
-        return f"({what}) "
+        return f"({self._average}) "
 
     def initial_state(self) -> State:
         return {**super().initial_state(), "kept": []}
+
+    def waiting_for(self, state: State) -> str:
+        if len(state["kept"]) < (self.window or 1):
+            return f"value {len(state['kept']) + 1} of {self.window or 1} for the {self._average}"
+        return f"{super().waiting_for(state)} of the {self._average}"
 
     def _transform(self, state: State, value: Value) -> tuple[State, Value | None]:
         number = single_value(value)
@@ -146,6 +157,10 @@ class Warmup(Wrapped):
 
     def initial_state(self) -> State:
         return {**super().initial_state(), "ignored": 0}
+
+    def waiting_for(self, state: State) -> str:
+        ignored = state["ignored"]
+        return super().waiting_for(state) if ignored == self.n else f"value {ignored + 1} of {self.n} of the warm-up"
 
     def _transform(self, state: State, value: Value) -> tuple[State, Value | None]:
         if state["ignored"] < self.n:
