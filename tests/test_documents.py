@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import importlib
 import importlib.util
+import inspect
 import pkgutil
 import re
 from pathlib import Path
@@ -51,6 +52,15 @@ def test_public_names_have_docstrings_with_an_example():
         assert thing.__doc__, name
         if name not in ("Decision", "StopReason", "theory"):
             assert ">>>" in thing.__doc__, name
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_are_in_a_section_that_is_rendered_as_code(name):
+    module = importlib.import_module(name)
+    documented = [module, *vars(module).values()]
+    for thing in [*documented, *(part for one in documented if isinstance(one, type) for part in vars(one).values())]:
+        doc = inspect.getdoc(thing) if callable(thing) else None
+        assert ">>>" not in (doc or "") or re.search(r"^Examples:$", doc, re.MULTILINE), thing
 
 
 @pytest.mark.parametrize("page", [*PAGES, *OTHER_PAGES], ids=relative)

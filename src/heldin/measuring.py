@@ -86,7 +86,7 @@ def measure(
         One number per signal, keyed by its name; two variants of one signal have their options in the key. NaN if a
         signal compares with earlier readings and there are not enough yet.
 
-    Example:
+    Examples:
         >>> import torch
         >>> import heldin
         >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))

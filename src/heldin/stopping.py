@@ -91,7 +91,7 @@ class EarlyStopping:
         log: where the values go: a function log(name, value, step), a TensorBoard `SummaryWriter`, a wandb run, or the
             mlflow module.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from heldin import EarlyStopping
         >>> model = torch.nn.Linear(4, 3)

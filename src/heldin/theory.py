@@ -42,7 +42,7 @@ def bound(kl: float, *, m1: int, m2: int, delta: float = 0.05, reverse_kl: float
         delta: the probability, over the sampling of both batches, that the bound fails.
         reverse_kl: KL(Q2 || Q1), if it differs from `kl`. For the result of `theory.kl` it does not.
 
-    Example:
+    Examples:
         >>> from heldin import theory
         >>> round(theory.bound(0.0, m1=128, m2=128), 4)  # Q1 = Q2, so the penalty is 0
         0.7364
@@ -93,7 +93,7 @@ def kl(
         beta1: for Adam only.
         eps: inside the root, as in the paper (torch's Adagrad and RMSprop add it outside). For Adam, outside.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from heldin import theory
         >>> g1, g2 = torch.tensor([3.0, 4.0]), torch.tensor([0.0, 0.0])
@@ -182,7 +182,7 @@ def penalty(
         mode: `"train"` or `"eval"`, as for `Probe`.
         seed: the seed of dropout. All passes over a batch drop the same units.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from heldin import theory
         >>> model = torch.nn.Linear(1, 2, bias=False)

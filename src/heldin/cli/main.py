@@ -23,7 +23,7 @@ ABOUT = "Early stopping with nothing held out: run experiments, and compare stop
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line `arguments`, those of this process by default, and return the exit code.
 
-    Example:
+    Examples:
         >>> from heldin.cli.main import main
         >>> main(["replay", "--rule", "nth_rise", "--patience", "1", "no-such-file.txt"])
         2

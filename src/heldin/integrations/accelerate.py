@@ -26,7 +26,7 @@ class HeldInStopping(OutputAdapter):
     count. By default the loss is the one the model returns, as models of transformers do.
     Logs by `accelerator.log`; the state is part of `accelerator.save_state`.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from accelerate import Accelerator
         >>> from heldin.integrations.accelerate import HeldInStopping

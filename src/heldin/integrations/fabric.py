@@ -25,7 +25,7 @@ class HeldInStopping(Adapter):
     `batch_loss`.
     Logs by `fabric.log_dict`; save the state with `fabric.save(path, {..., "stopping": stopping})`.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from heldin.integrations.fabric import HeldInStopping
         >>> from lightning.fabric import Fabric

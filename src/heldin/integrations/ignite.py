@@ -25,7 +25,7 @@ class HeldInStopping(Adapter, Serializable):  # type: ignore[misc]
     `engine.state.metrics`, and can be saved by Ignite's `Checkpoint`. Attach it before handlers that save or log at the
     end of an epoch, so that they see its values.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from heldin.integrations.ignite import HeldInStopping
         >>> from ignite.engine import create_supervised_trainer

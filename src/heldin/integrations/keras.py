@@ -54,7 +54,7 @@ class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
     as `loss_fn(model(inputs), targets)`, `sample_losses` and `batch_loss` as `f(model, batch)`. Put this callback
     first, so that the others see its values and save its state.
 
-    Example:
+    Examples:
         >>> import keras, numpy
         >>> from heldin.integrations.keras import HeldInStopping
         >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])

@@ -32,7 +32,7 @@ class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
     `loss_fn(module(inputs), targets)`, `sample_losses` and `batch_loss` as `f(module, batch)`. Stops by
     `trainer.should_stop`, logs by `log`; checkpoints include the state.
 
-    Example:
+    Examples:
         >>> from heldin.integrations.lightning import HeldInStopping
         >>> stopping = HeldInStopping(patience=5)  # Trainer(callbacks=[stopping])
         >>> stopping.sentence  # after trainer.fit(...): when and why it stopped

@@ -35,7 +35,7 @@ class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
     history of the net; the state is in its pickles and in `Checkpoint(f_heldin=...)`. Put this callback first, so that
     the others see its values. `partial_fit` and an unpickled net continue where they stopped; `fit` starts again.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from heldin.integrations.skorch import HeldInStopping
         >>> from skorch import NeuralNetClassifier

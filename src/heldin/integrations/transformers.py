@@ -55,7 +55,7 @@ class HeldInStopping(OutputAdapter, TrainerCallback):  # type: ignore[misc]
     `Trainer(callbacks=[HeldInStopping()])` works too, but then the values appear only in `trainer.state.log_history`.
     The state is a file in every checkpoint.
 
-    Example:
+    Examples:
         >>> from heldin.integrations.transformers import HeldInStopping
         >>> stopping = HeldInStopping(patience=5)  # stopping.attach(trainer)
         >>> stopping.sentence  # after trainer.train(): when and why it stopped

@@ -33,7 +33,7 @@ ORACLES = {Kind.ORACLE_LOSS: "test_loss", Kind.ORACLE_ERROR: "test_error"}
 class StoppingMethod:
     """A method that chooses an epoch.
 
-    Example:
+    Examples:
         >>> from heldin.lab.methods import Kind, StoppingMethod
         >>> from heldin.rules import NthRise
         >>> StoppingMethod(Kind.KPLUS, rule=NthRise(5), folds=10).name

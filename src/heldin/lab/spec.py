@@ -104,7 +104,7 @@ class RunSpec:
         detailed_readings: how many detailed readings (`heldin.lab.recording`) are recorded in each of the first
             epochs; one in each later epoch. 0 records none at all.
 
-    Example:
+    Examples:
         >>> from heldin.lab.spec import RunSpec
         >>> spec = RunSpec(dataset="digits", num_samples=200, label_noise=0.5, epochs=3)
         >>> spec.id == RunSpec(dataset="digits", num_samples=200, label_noise=0.5, epochs=3).id

@@ -62,7 +62,7 @@ def join(parts: Iterable[object], separator: str = "\n") -> Markup:
 class Table:
     r"""Rows of cells under named columns.
 
-    Example:
+    Examples:
         >>> from heldin.lab.tables import Table
         >>> print(Table(("method", "error"), ({"method": "a|b", "error": 0.25},)).markdown())
         | method | error |

@@ -63,7 +63,7 @@ class Probe:
         autocast: keep an autocast region around the call; by default the probe runs in full precision.
         seed: seed of the randomness inside a measurement (dropout).
 
-    Example:
+    Examples:
         >>> import torch
         >>> from heldin import Probe
         >>> batches = [(torch.tensor([[1.0, 0.0], [0.0, 3.0]]), torch.zeros(2, 1))]

@@ -116,7 +116,7 @@ def any_of(*rules: Rule, **named: Rule) -> AnyOf:
         rules: rules on the first signal.
         named: rules on the signals that the keywords name.
 
-    Example:
+    Examples:
         >>> from heldin import Level, NthRise, any_of, replay
         >>> replay(any_of(NthRise(5), Level(10.0)), [1, 2, 3, 11]).reason
         <StopReason.LEVEL: 'level'>
@@ -134,7 +134,7 @@ def all_of(*rules: Rule, **named: Rule) -> AllOf:
         rules: rules on the first signal.
         named: rules on the signals that the keywords name.
 
-    Example:
+    Examples:
         >>> from heldin import Level, NthRise, all_of, replay
         >>> replay(all_of(NthRise(1), Level(10.0)), [1, 2, 3, 11]).epoch
         3

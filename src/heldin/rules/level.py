@@ -20,7 +20,7 @@ class Level(SingleRule):
         threshold: the threshold.
         direction: whether the signal `"rises"` or `"falls"` when the model overfits. None: as the signal declares.
 
-    Example:
+    Examples:
         >>> from heldin import Level, replay
         >>> replay(Level(0.0), [-3.0, -0.2, 0.0, 0.1]).epoch
         3

@@ -22,7 +22,7 @@ class Patience(PatienceRule):
         min_delta: the smallest improvement that counts, as an absolute difference.
         direction: whether the signal `"rises"` or `"falls"` when the model overfits. None: as the signal declares.
 
-    Example:
+    Examples:
         >>> from heldin import Patience, replay
         >>> decision = replay(Patience(patience=3), [6, 5, 5, 5, 5, 5])
         >>> decision.epoch, decision.before
@@ -70,7 +70,7 @@ class FirstMinimum(Rule):
     Reference:
         Yuan, Feng, Liu, "Early Stopping Against Label Noise Without Validation Data", ICLR 2024.
 
-    Example:
+    Examples:
         >>> from heldin import FirstMinimum, replay
         >>> decision = replay(FirstMinimum(window=2, patience=2), [3, 1, 1, 3, 3])
         >>> decision.epoch, decision.before

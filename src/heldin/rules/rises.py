@@ -64,7 +64,7 @@ class NthRise(_Rises):
         min_delta: the smallest rise that counts, as an absolute difference.
         direction: whether the signal `"rises"` or `"falls"` when the model overfits. None: as the signal declares.
 
-    Example:
+    Examples:
         >>> from heldin import NthRise, replay
         >>> str(replay(NthRise(patience=2), [0.6, 0.5, 0.7, 0.4, 0.8, 0.9]))
         'stopped at epoch 4: the value rose for the 2nd time (0.4 -> 0.8)'
@@ -92,7 +92,7 @@ class ConsecutiveRises(_Rises):
         min_delta: the smallest rise that counts, as an absolute difference.
         direction: whether the signal `"rises"` or `"falls"` when the model overfits. None: as the signal declares.
 
-    Example:
+    Examples:
         >>> from heldin import ConsecutiveRises, replay
         >>> replay(ConsecutiveRises(patience=2), [0.6, 0.7, 0.5, 0.6, 0.7]).epoch
         4

@@ -89,7 +89,7 @@ class Rule(ABC):
         Args:
             keywords: write the names of the arguments.
 
-        Example:
+        Examples:
             >>> from heldin import Patience, Smoothed
             >>> Smoothed(Patience(10), window=3).describe()
             'Smoothed(rule=Patience(patience=10), window=3)'
@@ -177,7 +177,7 @@ def replay(rule: Rule, values: Iterable[Value | None], *, direction: Direction |
             None, for a signal that has no value yet, is skipped.
         direction: whether the signal `"rises"` or `"falls"` when the model overfits, for a rule without a direction.
 
-    Example:
+    Examples:
         >>> from heldin import NthRise, replay
         >>> replay(NthRise(patience=2), [3, 1, 2, 1, 2, 3]).epoch
         4

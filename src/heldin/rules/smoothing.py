@@ -75,7 +75,7 @@ class Smoothed(Wrapped):
         window: the number of values in the mean.
         ema: the weight of the past, from 0 to below 1: average = ema * average + (1 - ema) * value.
 
-    Example:
+    Examples:
         >>> from heldin import NthRise, Smoothed, replay
         >>> replay(Smoothed(NthRise(1), window=2), [4, 2, 3, 2, 4]).epoch  # means 3, 2.5, 2.5, 3
         4
@@ -143,7 +143,7 @@ class Warmup(Wrapped):
         rule: the rule that decides afterwards.
         n: the number of values to ignore.
 
-    Example:
+    Examples:
         >>> from heldin import NthRise, Warmup, replay
         >>> replay(Warmup(NthRise(1), 3), [1, 2, 3, 4, 5]).epoch
         4

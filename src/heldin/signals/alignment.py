@@ -42,7 +42,7 @@ class InnerProduct(_Alignment):
     Reference:
         Fort, Nowak, Jastrzebski, Narayanan, "Stiffness: A New Perspective on Generalization in Neural Networks", 2019.
 
-    Example:
+    Examples:
         >>> import torch
         >>> import heldin
         >>> batches = [(torch.full((4, 1), x), torch.zeros(4, 1)) for x in (2.0, 3.0)]
@@ -74,7 +74,7 @@ class Sign(_Alignment):
     Reference:
         Fort, Nowak, Jastrzebski, Narayanan, "Stiffness: A New Perspective on Generalization in Neural Networks", 2019.
 
-    Example:
+    Examples:
         >>> import torch
         >>> import heldin
         >>> batches = [(torch.full((4, 1), x), torch.zeros(4, 1)) for x in (2.0, 3.0)]
@@ -110,7 +110,7 @@ class Cosine(_Alignment):
     Reference:
         Fort, Nowak, Jastrzebski, Narayanan, "Stiffness: A New Perspective on Generalization in Neural Networks", 2019.
 
-    Example:
+    Examples:
         >>> import torch
         >>> import heldin
         >>> batches = [(torch.full((4, 1), x), torch.zeros(4, 1)) for x in (2.0, 3.0)]
@@ -152,7 +152,7 @@ class GradientConfusion(_Alignment):
     Args:
         of: `"cosine"` or `"inner_product"`.
 
-    Example:
+    Examples:
         >>> import torch
         >>> import heldin
         >>> batches = [(torch.full((4, 1), x), torch.zeros(4, 1)) for x in (2.0, 3.0)]

@@ -33,7 +33,7 @@ class ClassAlignment(Signal[tuple[ClassMoments, ...]]):
         Mehta, Cutkosky, Neyshabur, "Extreme Memorization via Scale of Initialization", ICLR 2021. No stopping rule.
         The authors compute it for each weight tensor; here it is computed for the whole gradient.
 
-    Example:
+    Examples:
         >>> import torch
         >>> import heldin
         >>> model = torch.nn.Linear(2, 1, bias=False)
@@ -80,7 +80,7 @@ class Stiffness(Signal[tuple[ClassMoments, ...]]):
         Fort, Nowak, Jastrzebski, Narayanan, "Stiffness: A New Perspective on Generalization in Neural Networks", 2019.
         No stopping rule.
 
-    Example:
+    Examples:
         >>> import torch
         >>> import heldin
         >>> model = torch.nn.Linear(2, 1, bias=False)

@@ -81,7 +81,7 @@ class GradientDisparity(_Disparity):
             of different epochs remain comparable. Losses should be positive.
         normalize: divide by sqrt(d), to compare networks of different size. It does not affect stopping.
 
-    Example:
+    Examples:
         >>> import torch
         >>> import heldin
         >>> model = torch.nn.Linear(1, 1, bias=False)
@@ -118,7 +118,7 @@ class TrainValDisparity(_Disparity):
         rescale: as for `GradientDisparity`.
         normalize: as for `GradientDisparity`.
 
-    Example:
+    Examples:
         >>> import torch
         >>> import heldin
         >>> model = torch.nn.Linear(2, 1)
@@ -160,7 +160,7 @@ class GradientVariance(_BatchDistances):
     Args:
         rescale: as for `GradientDisparity`; the paper uses the same for both.
 
-    Example:
+    Examples:
         >>> import torch
         >>> import heldin
         >>> batches = [(torch.full((4, 1), x), torch.zeros(4, 1)) for x in (1.0, 3.0)]
@@ -203,7 +203,7 @@ class NoiseScale(Signal[Gram]):
     Args:
         unbiased: False divides by the squared norm of the mean gradient, which is never negative but biased upwards.
 
-    Example:
+    Examples:
         >>> import torch
         >>> import heldin
         >>> batches = [(torch.full((4, 1), x), torch.zeros(4, 1)) for x in (1.0, 3.0)]

@@ -44,7 +44,7 @@ class GradientWeightAlignment(Signal[Tensor]):
         head: the name of the last linear layer; None takes the one whose output is the model's.
         beta: added to the excess kurtosis.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from heldin import GradientWeightAlignment
         >>> gamma = torch.tensor([0.0, 0.0, 0.0, 0.0, 1.0])

@@ -34,7 +34,7 @@ class LabelWave(StatefulSignal[Tensor]):
     Reference:
         Yuan, Feng, Liu, "Early Stopping Against Label Noise Without Validation Data", ICLR 2024.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from heldin import LabelWave
         >>> memory, first = LabelWave().step({}, torch.eye(3))

@@ -40,7 +40,7 @@ class OptimizationVariance(Signal[Tensor]):
     Args:
         num_inputs: the maximal number of inputs, from the start of the batches.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from heldin import OptimizationVariance
         >>> logits = torch.tensor([[[1.0]], [[3.0]]])  # one input, after a step on each of two batches

@@ -39,7 +39,7 @@ class PredictionVariance(StatefulSignal[Tensor]):
         window: the number of readings, W.
         num_samples: the maximal number of samples, from the start.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from heldin import PredictionVariance
         >>> signal = PredictionVariance(window=2)

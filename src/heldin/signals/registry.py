@@ -128,7 +128,7 @@ def list_signals() -> SignalTable:
 
     Signals of one family measure nearly the same and are listed together.
 
-    Example:
+    Examples:
         >>> import heldin
         >>> table = heldin.list_signals()
         >>> next(row["direction"] for row in table if row["name"] == "gradient_disparity")

@@ -115,7 +115,7 @@ def signal(
             paper. `heldin.needs` lists all needs.
         rule: when to stop; by default at the 5th rise (or fall).
 
-    Example:
+    Examples:
         >>> import torch
         >>> import heldin
         >>> from heldin.needs import BatchGradients

@@ -59,7 +59,7 @@ class EvidenceBased(_MeanOverBatches):
         bias_correct: multiply the mean of t^2 by (n - 3) / (n - 1), so that EB is 0 on average on Gaussian noise.
             Requires batches of more than 3 samples.
 
-    Example:
+    Examples:
         >>> import torch
         >>> import heldin
         >>> model = torch.nn.Linear(1, 1, bias=False)
@@ -121,7 +121,7 @@ class GradientSNR(_MeanOverBatches):
         ratio_of_sums: divide the sum of mean_k^2 by the sum of var_k, instead of the mean of ratios: the inverse of
             the noise scale.
 
-    Example:
+    Examples:
         >>> import torch
         >>> import heldin
         >>> model = torch.nn.Linear(1, 1, bias=False)
@@ -162,7 +162,7 @@ class Coherence(_MeanOverBatches):
     Reference:
         Chatterjee, Zielinski, "Making Coherence Out of Nothing At All", 2020. No stopping rule.
 
-    Example:
+    Examples:
         >>> import torch
         >>> import heldin
         >>> model = torch.nn.Linear(1, 1, bias=False)
@@ -198,7 +198,7 @@ class Diversity(_MeanOverBatches):
         Yin, Pananjady, Lam, Papailiopoulos, Ramchandran, Bartlett, "Gradient Diversity: a Key Ingredient for Scalable
         Distributed Learning", AISTATS 2018. No stopping rule.
 
-    Example:
+    Examples:
         >>> import torch
         >>> import heldin
         >>> model = torch.nn.Linear(1, 1, bias=False)

@@ -30,7 +30,7 @@ class Susceptibility(StatefulSignal[tuple[float, float]]):
         Forouzesh, Sedghi, Thiran, "Leveraging Unlabeled Data to Track Memorization", ICLR 2023. No stopping rule: the
         authors select models with low susceptibility and high training accuracy.
 
-    Example:
+    Examples:
         >>> from heldin import Susceptibility
         >>> memory, first = Susceptibility().step({}, (2.0, 1.5))
         >>> memory, second = Susceptibility().step(memory, (2.0, 1.0))

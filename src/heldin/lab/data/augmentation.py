@@ -15,7 +15,7 @@ def augment(images: Tensor, seed: int, *, padding: int = 4) -> Tensor:
     `images`, `(m, c, h, w)`, is not modified. Crops and flips are independent, and depend on `seed` alone: pass a
     different one for each batch.
 
-    Example:
+    Examples:
         >>> augment(torch.rand(2, 3, 32, 32), seed=0).shape
         torch.Size([2, 3, 32, 32])
     """

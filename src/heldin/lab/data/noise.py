@@ -14,7 +14,7 @@ def corrupt(labels: Tensor, fraction: float, num_classes: int, seed: int) -> Ten
     `labels`, `(n,)`, is not modified; `fraction` is 0.5 for the paper's "50 % random labels". With the same seed, the
     samples changed by 25 % of noise are among those changed by 50 %, with the same new labels.
 
-    Example:
+    Examples:
         >>> corrupt(torch.zeros(8, dtype=torch.int64), 0.5, 10, seed=0)
         tensor([7, 0, 0, 0, 6, 0, 2, 5])
     """

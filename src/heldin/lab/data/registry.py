@@ -165,7 +165,7 @@ def load(name: str, root: Path | str | None = None, *, download: bool = True) ->
         ArgumentError: If there is no dataset of this name.
         DataError: If the data is missing and cannot be downloaded, or a file is not what it should be.
 
-    Example:
+    Examples:
         >>> arrays = load("digits")
         >>> arrays.x_train.shape, arrays.num_classes
         (torch.Size([1437, 1, 8, 8]), 10)

@@ -14,7 +14,7 @@ def subset(n: int, num: int, seed: int) -> Tensor:
 
     Returns the indices, `(num,)`, in random order.
 
-    Example:
+    Examples:
         >>> len(subset(4000, 256, seed=0))
         256
     """
@@ -24,7 +24,7 @@ def subset(n: int, num: int, seed: int) -> Tensor:
 def folds(n: int, k: int, seed: int) -> list[Tensor]:
     """Split `n` samples at random into `k` folds whose sizes differ by at most one; return the indices of each.
 
-    Example:
+    Examples:
         >>> [len(fold) for fold in folds(11, 4, seed=0)]
         [3, 3, 3, 2]
     """
@@ -37,7 +37,7 @@ def folds(n: int, k: int, seed: int) -> list[Tensor]:
 def stratified(labels: Tensor, num_test: int, *, seed: int = 0) -> tuple[Tensor, Tensor]:
     """Split indices into training and test ones, stratified by class; sizes are exact, the order is random.
 
-    Example:
+    Examples:
         >>> train, test = stratified(torch.tensor([0, 0, 0, 0, 1, 1, 1, 1]), 2)
         >>> len(train), sorted(torch.tensor([0, 0, 0, 0, 1, 1, 1, 1])[test].tolist())
         (6, [0, 1])

@@ -21,7 +21,7 @@ def scaled_width(width: int, scale: float) -> int:
 def alexnet(num_classes: int = 10, *, scale: float = 1.0) -> nn.Sequential:
     """Build the AlexNet for `(m, 1, 28, 28)` images: 20.1 million parameters at `scale = 1`.
 
-    Example:
+    Examples:
         >>> sum(p.numel() for p in alexnet().parameters())
         20125386
     """

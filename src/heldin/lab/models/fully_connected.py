@@ -19,7 +19,7 @@ def fully_connected(
     It takes `(m, ...)` samples of `input_size` numbers each; `width` is the number of units of a hidden layer. In a
     hidden layer BatchNorm comes before ReLU, and dropout after it.
 
-    Example:
+    Examples:
         >>> network = fully_connected(784, 10)
         >>> sum(p.numel() for p in network.parameters())
         1149010

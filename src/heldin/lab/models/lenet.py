@@ -9,7 +9,7 @@ from heldin.lab.models.alexnet import scaled_width
 def lenet(shape: tuple[int, ...] = (1, 28, 28), num_classes: int = 10, *, scale: float = 1.0) -> nn.Sequential:
     """Build a LeNet-5 for `(m, *shape)` images: 61.7 thousand parameters for gray images at `scale = 1`.
 
-    Example:
+    Examples:
         >>> sum(p.numel() for p in lenet().parameters())
         61706
     """

@@ -47,7 +47,7 @@ def resnet(depth: int, num_classes: int = 10, *, scale: float = 1.0) -> nn.Seque
 
     `depth` is 8, 14, 18, 20 or 34: the layers with weights, without shortcuts.
 
-    Example:
+    Examples:
         >>> sum(p.numel() for p in resnet(18).parameters())
         11173962
     """

@@ -21,7 +21,7 @@ def vgg(depth: int, num_classes: int = 10, *, scale: float = 1.0) -> nn.Sequenti
     `depth` is 8, 11, 13, 16 or 19: the layers with weights of the original, which had three linear ones. VGG-8 is
     not of the paper: one convolution per stage, for experiments on small data.
 
-    Example:
+    Examples:
         >>> sum(p.numel() for p in vgg(11).parameters())
         9231114
     """
