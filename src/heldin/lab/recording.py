@@ -103,7 +103,7 @@ class Recorder:
 def reading_places(num_batches: int, num_readings: int) -> list[int]:
     """After which batches of an early epoch a reading is made, evenly spaced; the last one is at its end.
 
-    Example:
+    Examples:
         >>> reading_places(num_batches=10, num_readings=4)
         [2, 5, 8, 10]
     """

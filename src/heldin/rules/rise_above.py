@@ -38,7 +38,7 @@ class RiseAbove(SingleRule):
         ema: the weight of the past in the average, from 0 (no smoothing) to below 1.
         direction: whether the signal `"rises"` or `"falls"` when the model overfits. None: as the signal declares.
 
-    Example:
+    Examples:
         >>> from heldin import RiseAbove, replay
         >>> decision = replay(RiseAbove(0.1, noise=1, ema=0), [9, 6, 5, 4.9, 5.0, 5.1, 5.8])
         >>> decision.epoch, decision.before
@@ -61,6 +61,14 @@ class RiseAbove(SingleRule):
     def initial_state(self) -> State:
         return {"not_finite": 0, "recent": [], "average": None, "lowest": None, "before": None}
 
+    def waiting_for(self, state: State) -> str:
+        lowest, num_needed = state["lowest"], MIN_VALUES if self.noise else 1
+        if len(state["recent"]) < num_needed:
+            return f"value {len(state['recent']) + 1} of {num_needed}"
+        margin = self._margin(lowest, state["recent"])
+        side, limit = ("above", lowest + margin) if self._rising else ("below", lowest - margin)
+        return f"an average {side} {limit:.4g}"
+
     def on_finite(self, state: State, epoch: int, value: float) -> tuple[State, Outcome]:
         recent = [*state["recent"], value][-WINDOW - 2 :]
         average = value if state["average"] is None else self.ema * state["average"] + (1.0 - self.ema) * value
@@ -69,11 +77,11 @@ class RiseAbove(SingleRule):
         if lowest is None or self._worse(lowest, average):
             changes |= {"lowest": average, "before": epoch}
             return changes, Outcome(f"is at its {side}, {average:.4g}", before=epoch)
-        before, sigma = state["before"], noise_of(recent)
+        before = state["before"]
         if self.noise > 0.0 and len(recent) < MIN_VALUES:
             return changes, Outcome(f"has {len(recent)} of the {MIN_VALUES} values its noise needs", before=before)
-        margin = max(self.fraction * abs(lowest), self.noise * sigma if self.noise else 0.0)
-        where = f"from its {side}, {lowest:.4g}, to {average:.4g} (noise {sigma:.2g})"
+        margin = self._margin(lowest, recent)
+        where = f"from its {side}, {lowest:.4g}, to {average:.4g} (noise {noise_of(recent):.2g})"
         if not self._worse(average, lowest, margin):
             return changes, Outcome(f"{self._verb} {where}, less than {margin:.4g}", before=before)
         return changes, Outcome(f"{self._verb} {where}", StopReason.RISE_ABOVE, before)
@@ -81,11 +89,15 @@ class RiseAbove(SingleRule):
     def on_non_finite(self, state: State) -> tuple[State, Outcome]:
         return {}, Outcome("was not finite", before=state["before"])
 
+    def _margin(self, lowest: float, recent: Sequence[float]) -> float:
+        """The smallest rise that counts."""
+        return max(self.fraction * abs(lowest), self.noise * noise_of(recent) if self.noise else 0.0)
+
 
 def noise_of(values: Sequence[float]) -> float:
     """The standard deviation of the noise of values, from the median size of their second differences; 0 for fewer.
 
-    Example:
+    Examples:
         >>> noise_of([5.0, 4.0, 3.0, 2.0])  # a straight line
         0.0
     """

@@ -12,7 +12,7 @@ def first_after_fall(losses: Iterable[float | None], fraction: float) -> int | N
     A network that has not learned yet cannot memorise: signals of its first epochs say little, and how many epochs that
     takes depends on the learning rate. Losses that are None or not finite are skipped.
 
-    Example:
+    Examples:
         >>> first_after_fall([2.3, 2.31, 2.2, 2.0, 1.5], fraction=0.1)
         3
         >>> first_after_fall([2.3, 2.2], fraction=0.1) is None

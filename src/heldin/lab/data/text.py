@@ -46,7 +46,7 @@ def sms_spam(page: str, *, num_test: int) -> DataFormat:
 def words_of(text: str) -> list[str]:
     """The words, numbers and single other characters of a text, in lower case.
 
-    Example:
+    Examples:
         >>> words_of("WIN £1000 now!")
         ['win', '£', '1000', 'now', '!']
     """

@@ -20,7 +20,7 @@ def cnn(
     Its convolutions have 16 and 32 channels and its hidden layer 128 units. `batch_norm` adds BatchNorm after the
     convolutions; `dropout` is applied to the hidden layer.
 
-    Example:
+    Examples:
         >>> sum(p.numel() for p in cnn().parameters())
         206922
     """
