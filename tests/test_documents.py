@@ -5,7 +5,6 @@ from __future__ import annotations
 import doctest
 import importlib
 import importlib.util
-import inspect
 import pkgutil
 import re
 from pathlib import Path
@@ -54,13 +53,10 @@ def test_public_names_have_docstrings_with_an_example():
             assert ">>>" in thing.__doc__, name
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_examples_are_in_a_section_that_is_rendered_as_code(name):
-    module = importlib.import_module(name)
-    documented = [module, *vars(module).values()]
-    for thing in [*documented, *(part for one in documented if isinstance(one, type) for part in vars(one).values())]:
-        doc = inspect.getdoc(thing) if callable(thing) else None
-        assert ">>>" not in (doc or "") or re.search(r"^Examples:$", doc, re.MULTILINE), thing
+def test_examples_are_in_a_section_that_is_rendered_as_code():
+    sources = {relative(path): path.read_text() for path in (ROOT / "src").rglob("*.py")}
+    assert sum("    Examples:\n" in source for source in sources.values()) > 30
+    assert [name for name, source in sources.items() if re.search(r"^ +Example:$", source, re.MULTILINE)] == []
 
 
 @pytest.mark.parametrize("page", [*PAGES, *OTHER_PAGES], ids=relative)

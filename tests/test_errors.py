@@ -21,6 +21,7 @@ from heldin.errors import (
 
 BASES = {
     "ArgumentError": ValueError,
+    "UnknownArgumentError": TypeError,
     "UnmeasurableError": ArgumentError,
     "BatchesError": ValueError,
     "NoSpreadError": errors.BatchesError,
