@@ -74,7 +74,7 @@ def list_slots(store: StoreFolder = STORE) -> None:
                 "jitter": last and f"{last.learning.jitter:.3f}",
                 "result": "passes"
                 if last and last.passes
-                else ("empty: " if is_decided(slot, found) else "so far: ") + ", ".join(last.failures)
+                else ("empty: " if is_decided(found) else "so far: ") + ", ".join(last.failures)
                 if last
                 else "",
             }

@@ -61,10 +61,10 @@ def write_chosen(store: Store, path: Path = CHOSEN) -> int:
             "trials": [_summary(trial) for trial in found],
         }
         for slot, found in slots.items()
-        if is_decided(slot, found)
+        if is_decided(found)
     ]
     write_atomically(path, json.dumps(content, indent=1) + "\n")
-    return sum(not is_decided(slot, found) for slot, found in slots.items())
+    return sum(not is_decided(found) for found in slots.values())
 
 
 def _summary(trial: Trial) -> dict[str, object]:

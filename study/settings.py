@@ -7,7 +7,7 @@ The ranges differ, so that no fixed epoch is right for all settings. Labels are 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from heldin.lab.data import DATASETS
 from heldin.lab.spec import RunSpec
@@ -51,10 +51,12 @@ class Slot:
     Attributes:
         spec: What is trained, with the learning rate of the first trial.
         best_between: The range of the number of epochs with the lowest test loss.
+        horizon: The horizon of the setting, as a multiple of its best epoch.
     """
 
     spec: RunSpec
     best_between: tuple[int, int]
+    horizon: int = 4
 
     @property
     def name(self) -> str:
@@ -114,7 +116,7 @@ def _slot(
     return Slot(spec.with_(**changes), best_between)
 
 
-SLOTS: tuple[Slot, ...] = (
+_SLOTS = (
     # Tables
     _slot("letter", 1000, "mlp", EARLY, "adam", 0.001, test=2000),
     _slot("letter", 2000, "mlp", VERY_EARLY, "momentum", 0.05, noise=0.25, test=2000),
@@ -177,7 +179,9 @@ SLOTS: tuple[Slot, ...] = (
     _slot("cifar100", 3000, "cnn_batchnorm", EARLY, "sgd", 0.05, batch=64),
     _slot("cifar100", 4000, "cnn_dropout*2", EARLY, "adam", 0.001, batch=64),
 )
-"""The slots, in no particular order."""
+
+SLOTS: tuple[Slot, ...] = tuple(replace(slot, horizon=3 + number % 3) for number, slot in enumerate(_SLOTS))
+"""The slots, in no particular order, with horizons of three, four and five times the best epoch in turn."""
 
 
 def full_runs(spec: RunSpec) -> list[RunSpec]:

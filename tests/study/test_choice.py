@@ -91,8 +91,8 @@ def test_on_a_small_test_set_the_jitter_may_be_two_samples():
     ],
 )
 def test_the_next_learning_rate(learning, expected):
-    trial = Trial(SLOT.trial(0.1), learning, failures_of(SLOT, learning))
-    found = next_rate(SLOT, trial)
+    trial = Trial(SLOT, SLOT.trial(0.1), learning, failures_of(SLOT, learning))
+    found = next_rate(trial)
     assert found == (None if expected is None else pytest.approx(expected, rel=0.05))
 
 
@@ -102,29 +102,34 @@ def test_trials_go_on_until_one_passes():
     assert [trial.learning.best for trial in found] == [30, 8]
     assert found[0].failures == ("best epoch",)
     assert found[-1].passes
-    assert is_decided(SLOT, found)
+    assert is_decided(found)
     setting = found[-1].setting
-    assert (setting.epochs, setting.seed, setting.learning_rate) == (32, 0, found[-1].spec.learning_rate)
+    assert (setting.epochs, setting.seed, setting.learning_rate) == (24, 0, found[-1].spec.learning_rate)
 
 
 def test_a_slot_stays_empty_after_five_trials():
     found = trials(SLOT, lambda spec: record_of(spec, curve(45), [0.3] * 45))
     assert len(found) == 5
-    assert is_decided(SLOT, found)
+    assert is_decided(found)
     assert not found[-1].passes
 
 
 def test_a_trial_that_has_not_run_leaves_the_slot_undecided():
-    assert not is_decided(SLOT, trials(SLOT, lambda spec: None))
+    assert not is_decided(trials(SLOT, lambda spec: None))
     first = SLOT.spec.learning_rate
     found = trials(SLOT, lambda spec: record_of(spec, curve(30), None) if spec.learning_rate == first else None)
     assert len(found) == 1
-    assert not is_decided(SLOT, found)
+    assert not is_decided(found)
 
 
 def test_horizons_are_at_least_ten():
-    assert Trial(SLOT.trial(0.1), Learning(2, 0.4, 0.2, 0.0), ()).setting.epochs == 10
-    assert Trial(SLOT.trial(0.1), Learning(3, 0.4, 0.2, 0.0), ()).setting.epochs == 12
+    assert Trial(SLOT, SLOT.trial(0.1), Learning(2, 0.4, 0.2, 0.0), ()).setting.epochs == 10
+    assert Trial(SLOT, SLOT.trial(0.1), Learning(4, 0.4, 0.2, 0.0), ()).setting.epochs == 12
+
+
+def test_horizons_are_three_four_and_five_times_the_best_epoch():
+    horizons = [Trial(slot, slot.trial(0.1), GOOD, ()).setting.epochs for slot in SLOTS[:4]]
+    assert horizons == [24, 32, 40, 24]
 
 
 def test_there_are_enough_slots_of_every_kind():
@@ -147,7 +152,7 @@ def test_runs_that_choose_record_no_signals_and_share_no_seed_with_others():
 
 
 def test_a_setting_has_runs_on_all_the_data_and_on_every_fold():
-    settings = [Trial(slot.trial(0.1), GOOD, ()).setting for slot in SLOTS[:2]]
+    settings = [Trial(slot, slot.trial(0.1), GOOD, ()).setting for slot in SLOTS[:2]]
     runs = study_runs(settings)
     assert len(runs) == len({spec.id for spec in runs}) == 2 * len(SEEDS) * (1 + FOLDS)
     assert [spec.seed for spec in runs] == sorted(spec.seed for spec in runs)
