@@ -178,6 +178,20 @@ _SLOTS = (
     _slot("cifar100", 3000, "cnn", VERY_EARLY, "adam", 0.001, batch=64),
     _slot("cifar100", 3000, "cnn_batchnorm", EARLY, "sgd", 0.05, batch=64),
     _slot("cifar100", 4000, "cnn_dropout*2", EARLY, "adam", 0.001, batch=64),
+    # Added after the first trials: the slots above with a very early best epoch stayed empty, since few steps per epoch
+    # need a rate at which the test error jumps. These have more samples and smaller batches.
+    _slot("letter", 6000, "mlp", VERY_EARLY, "momentum", 0.02, noise=0.25, batch=16, test=2000),
+    _slot("spambase", 2600, "mlp", VERY_EARLY, "adam", 0.001, noise=0.4, batch=16, test=None),
+    _slot("wine_quality", 2898, "mlp", VERY_EARLY, "adam", 0.002, batch=16, test=None),
+    _slot("breast_cancer", 455, "mlp", VERY_EARLY, "adam", 0.002, noise=0.3, batch=8, test=None),
+    _slot("sms_spam", 3000, "mlp*0.25", VERY_EARLY, "adam", 0.001, noise=0.3, batch=16, test=None),
+    _slot("digits", 1400, "mlp", VERY_EARLY, "adam", 0.002, noise=0.5, batch=8, test=None),
+    _slot("mnist5k", 3000, "mlp", VERY_EARLY, "adam", 0.0005, noise=0.25, batch=16),
+    _slot("mnist5k", 2000, "mlp", VERY_EARLY, "adamw", 0.001, batch=8, weight_decay=0.01),
+    _slot("cifar10", 3000, "fully_connected*0.5", VERY_EARLY, "adam", 0.0005, batch=16),
+    _slot("letter", 8000, "mlp_batchnorm", EARLY, "adam", 0.001, noise=0.5, batch=64, test=2000),
+    _slot("spambase", 2600, "mlp_dropout", LATE, "momentum", 0.002, noise=0.3, batch=32, test=None),
+    _slot("retinamnist", 1200, "mlp_dropout", LATE, "adam", 0.0002, test=None),
 )
 
 SLOTS: tuple[Slot, ...] = tuple(replace(slot, horizon=3 + number % 3) for number, slot in enumerate(_SLOTS))
