@@ -8,10 +8,10 @@ STAMP := $(VENV)/.installed
 PIP := $(BIN)/pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint types bench docs format clean
+.PHONY: help demo test test-all test-pythons lint types bench docs dist format clean
 
 help:  ## list these commands
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
 $(LAB): pyproject.toml constraints.txt
 	@command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) not found; choose another Python >= 3.10: make PYTHON=python3 ..."; exit 1; }
@@ -34,6 +34,9 @@ test: lint types  ## run linters, type checker and all tests that are not slow
 test-all: lint types  ## the same, with the slow tests
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
+test-pythons:  ## install heldin with each Python from 3.10 to 3.13 that is found, and run a small loop
+	@$(PYTHON) tests/install/pythons.py
+
 lint: $(STAMP)  ## run ruff
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
@@ -55,5 +58,9 @@ bench: $(STAMP)  ## measure time and memory as ratios, into benchmarks/results/
 docs: $(STAMP)  ## build the documentation, into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet && echo "open site/index.html"
 
+dist: $(STAMP)  ## build the archive of the sources and the wheel, into dist/
+	@rm -rf dist build
+	@$(BIN)/python -m build --quiet && ls dist/*
+
 clean:  ## remove what make installed and built, also .venv; records of runs stay
-	rm -rf $(VENV) build site src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist site src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

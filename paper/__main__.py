@@ -11,7 +11,7 @@ def main() -> int:
     except ModuleNotFoundError as error:
         if (error.name or "").startswith(("heldin", "paper")):
             raise
-        sys.stderr.write(f'paper: python -m paper needs {error.name}. Install it: pip install "heldin[lab]".\n')
+        sys.stderr.write(f'paper: python -m paper needs {error.name}. Install it: pip install ".[lab]".\n')
         return 2
     return main(PAPER)
 

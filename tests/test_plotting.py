@@ -74,7 +74,7 @@ def test_plotting_without_readings_is_an_error():
 
 def test_without_matplotlib_the_error_names_the_extra_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
-    with pytest.raises(MissingExtraError, match=r"heldin\[plot\]"):
+    with pytest.raises(MissingExtraError, match=r'plot\(\) needs matplotlib\. .* pip install "\.\[plot\]"'):
         SignalDisplay(READINGS, STOP).plot()
 
 

@@ -596,7 +596,7 @@ def test_readings_as_a_table():
 
 def test_a_table_without_pandas_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(MissingExtraError, match=r"heldin\[lab\]"):
+    with pytest.raises(MissingExtraError, match=r'frame\(\) needs pandas\. .* pip install "\.\[lab\]"'):
         EarlyStopping(net(), LOSS).frame()
 
 

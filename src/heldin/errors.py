@@ -123,6 +123,14 @@ def near_match(found: object, known: Iterable[str]) -> str:
     return f" Did you mean {nearest[0]!r}?" if nearest else ""
 
 
+def missing_package(what: str, package: str, extra: str) -> MissingExtraError:
+    """Return the error for a package that is not installed, with the extra of heldin that installs it."""
+    return MissingExtraError(
+        f"{what} needs {package}. Install it with the extra {extra!r} of heldin, in a checkout: "
+        f'pip install ".[{extra}]".'
+    )
+
+
 class WarnOnce:
     """Issues a `HeldinWarning` for each topic once, located at the first caller outside heldin."""
 

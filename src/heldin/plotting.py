@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from heldin.errors import ArgumentError, MissingExtraError
+from heldin.errors import ArgumentError, missing_package
 from heldin.types import Decision, Reading
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class SignalDisplay:
             try:
                 import matplotlib.pyplot as plt
             except ImportError as error:
-                raise MissingExtraError('plot() needs matplotlib. Install it: pip install "heldin[plot]".') from error
+                raise missing_package("plot()", "matplotlib", "plot") from error
             _, ax = plt.subplots(figsize=(7, 4), layout="constrained")
         epochs = [reading.epoch for reading in self.readings]
         for number, name in enumerate(self.readings[0].values):

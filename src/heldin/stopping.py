@@ -22,8 +22,8 @@ from heldin.distributed import gather, rank
 from heldin.errors import (
     ArgumentError,
     BatchesError,
-    MissingExtraError,
     NoSpreadError,
+    missing_package,
     near_match,
     require_choice,
     require_integer,
@@ -273,7 +273,7 @@ class EarlyStopping:
         try:
             import pandas as pd
         except ImportError as error:
-            raise MissingExtraError('frame() needs pandas. Install it: pip install "heldin[lab]".') from error
+            raise missing_package("frame()", "pandas", "lab") from error
         rows = [{"epoch": r.epoch, **r.values, "num_batches": r.num_batches} for r in self._readings]
         return pd.DataFrame(rows, columns=["epoch", *self.signals, "num_batches"])
 

@@ -33,7 +33,7 @@ def test_doctor_shows_how_to_install_missing_packages(heldin, monkeypatch, tmp_p
     monkeypatch.setattr(importlib.metadata, "version", without_ray)
     answer = heldin("doctor", "--data", tmp_path)
     assert answer.code == 0
-    assert 'ray: pip install "heldin[cluster]"' in answer.out
+    assert 'ray: pip install ".[cluster]", in a checkout' in answer.out
     assert f"torch {torch.__version__}" in answer.out
 
 

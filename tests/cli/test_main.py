@@ -25,7 +25,10 @@ def test_without_typer_the_command_says_what_to_install(heldin, monkeypatch):
     monkeypatch.setitem(sys.modules, "typer", None)
     answer = heldin("doctor")
     assert answer.code == 2
-    assert answer.err == 'heldin: The command line needs typer. Install it: pip install "heldin[lab]".\n'
+    assert answer.err == (
+        "heldin: The command line needs typer. Install it with the extra 'lab' of heldin, in a checkout: "
+        'pip install ".[lab]".\n'
+    )
 
 
 def test_bugs_are_not_hidden(heldin, monkeypatch):

@@ -302,5 +302,5 @@ def test_a_missing_framework_is_named_with_the_extra_to_install(framework, packa
     monkeypatch.setitem(sys.modules, package, None)
     if package == "ignite":
         monkeypatch.setitem(sys.modules, "ignite.base", None)  # may have been imported before
-    with pytest.raises(MissingExtraError, match=rf"heldin\[{extra}\]"):
+    with pytest.raises(MissingExtraError, match=rf'pip install "\.\[{extra}\]"'):
         importlib.import_module(f"heldin.integrations.{framework}")

@@ -24,7 +24,7 @@ def command(store: StoreFolder = DEFAULT_STORE, data: DataFolder = None, as_json
 
     packages = {name: _version(name) for name in ("torch", *EXTRAS["lab"], *EXTRAS["cluster"])}
     missing = [
-        {"what": name, "remedy": f'pip install "heldin[{extra}]"'}
+        {"what": name, "remedy": f'pip install ".[{extra}]", in a checkout'}
         for extra, listed in EXTRAS.items()
         for name in listed
         if packages[name] is None

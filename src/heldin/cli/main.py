@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import heldin
-from heldin.errors import HeldinError
+from heldin.errors import HeldinError, missing_package
 
 if TYPE_CHECKING:
     import typer
@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("heldin"):
             raise
-        return _fail(f'The command line needs {error.name}. Install it: pip install "heldin[lab]".')
+        return _fail(str(missing_package("The command line", str(error.name), "lab")))
     try:
         app(args=None if arguments is None else list(arguments), prog_name="heldin")
     except SystemExit as end:

@@ -22,6 +22,7 @@ from heldin.errors import (
     HeldinError,
     MissingExtraError,
     UnmeasurableError,
+    missing_package,
     require_integer,
     unknown_argument,
     warn,
@@ -419,7 +420,4 @@ def full_precision(model: nn.Module) -> AbstractContextManager[None]:
 
 def missing_extra(framework: str, package: str | None = None, extra: str | None = None) -> MissingExtraError:
     """Return the error for a framework that is not installed."""
-    return MissingExtraError(
-        f"heldin.integrations.{framework} needs {package or framework}. "
-        f'Install it: pip install "heldin[{extra or framework}]".'
-    )
+    return missing_package(f"heldin.integrations.{framework}", package or framework, extra or framework)

@@ -28,7 +28,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
-from heldin.errors import ArgumentError, HeldinError, MissingExtraError, require_choice, require_integer, require_number
+from heldin.errors import ArgumentError, HeldinError, missing_package, require_choice, require_integer, require_number
 from heldin.lab.data import load
 from heldin.lab.registry import build_model
 from heldin.lab.run import prepare, run
@@ -352,7 +352,7 @@ def _ray(address: str | None, jobs: int) -> Iterator[None]:
         import ray
         from ray.util.joblib import register_ray
     except ImportError as error:
-        raise MissingExtraError('The engine "ray" needs Ray. Install it: pip install "heldin[cluster]".') from error
+        raise missing_package('The engine "ray"', "Ray", "cluster") from error
     options: dict[str, object] = {"address": address} if address else {"num_cpus": jobs, "include_dashboard": False}
     ours = not ray.is_initialized()
     if ours:
@@ -370,7 +370,7 @@ def _dask(address: str | None, jobs: int) -> Iterator[None]:
     try:
         from distributed import Client, LocalCluster
     except ImportError as error:
-        raise MissingExtraError('The engine "dask" needs Dask. Install it: pip install "heldin[cluster]".') from error
+        raise missing_package('The engine "dask"', "Dask", "cluster") from error
     options = {"n_workers": jobs, "threads_per_worker": 1, "dashboard_address": None, "host": "127.0.0.1"}
     with nullcontext(address) if address is not None else LocalCluster(**options) as cluster, Client(cluster):
         yield

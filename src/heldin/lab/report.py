@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import heldin
-from heldin.errors import ArgumentError, MissingExtraError
+from heldin.errors import ArgumentError, missing_package
 from heldin.lab.charts import SHOWN, Json, chart_of
 from heldin.lab.conclusion import best_epochs, conclude, error_gap, find_outcome, main_signal, require_signal
 from heldin.lab.costs import total_cost, unit_seconds
@@ -124,7 +124,7 @@ def _plotly() -> str:
     try:
         from plotly.offline import get_plotlyjs
     except ImportError as error:
-        raise MissingExtraError('The report needs plotly. Install it: pip install "heldin[lab]".') from error
+        raise missing_package("The report", "plotly", "lab") from error
     return str(get_plotlyjs())
 
 

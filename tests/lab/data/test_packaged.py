@@ -65,7 +65,7 @@ def test_without_its_package_the_extra_is_named(name, package, monkeypatch):
     for module in [each for each in sys.modules if each.split(".")[0] == package]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ImportError, match=r'pip install "heldin\[lab\]"'):
+    with pytest.raises(ImportError, match=r'pip install "\.\[lab\]"'):
         data.load(name)
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from heldin.errors import DataError, MissingExtraError
+from heldin.errors import DataError, missing_package
 from heldin.lab.data.arrays import Arrays
 
 VARIABLE = "HELDIN_DATA"
@@ -99,7 +99,7 @@ def _pooch() -> ModuleType:
     try:
         return importlib.import_module("pooch")
     except ImportError as error:
-        raise MissingExtraError('Data needs pooch. Install it: pip install "heldin[lab]".') from error
+        raise missing_package("Data", "pooch", "lab") from error
 
 
 def _reason(error: Exception) -> str:

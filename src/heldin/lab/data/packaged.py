@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy
 import torch
 
-from heldin.errors import MissingExtraError
+from heldin.errors import missing_package
 from heldin.lab.data.arrays import Array, Arrays, Raw, from_numbers, from_pixels, standardized
 from heldin.lab.data.files import DataFormat
 from heldin.lab.data.splits import stratified
@@ -30,7 +30,7 @@ def packaged(
         try:
             x, y = load()
         except ImportError as error:
-            raise MissingExtraError(f'{name} needs {package}. Install it: pip install "heldin[lab]".') from error
+            raise missing_package(name, package, "lab") from error
         train, test = (part.numpy() for part in stratified(torch.from_numpy(y.astype(numpy.int64)), num_test))
         x_train, x_test = standardized(x[train], x[test]) if standardize else (x[train], x[test])
         raw = Raw(x_train, y[train], x_test, y[test], package)
