@@ -34,8 +34,8 @@ from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
 
 import heldin
-from heldin.integrations._loss_capture import OutputLosses
 from heldin.integrations.transformers import HeldInStopping
+from heldin.probing.output_losses import OutputLosses
 from ratios import seconds, summarize
 
 NUM_BATCHES, BATCH_SIZE, LENGTH, VOCABULARY, NUM_STEPS = 5, 8, 64, 4000, 40

@@ -293,7 +293,7 @@ class Triplet(Case):
 
 
 class LanguageModel(Case):
-    """Flattened tokens with padding: the loss of a text is the mean over its tokens."""
+    """Flattened tokens with padding. All tokens have the same weight, so texts have a weight by their length."""
 
     data = staticmethod(texts)
 
@@ -310,21 +310,32 @@ class LanguageModel(Case):
     def reference(self, batch):
         scores, labels = self.scores(batch)
         losses = F.cross_entropy(scores.transpose(1, 2), labels, reduction="none")
+        return losses.sum(1) * len(labels) / (labels != -100).sum()
+
+    def reference_alone(self, batch):
+        scores, labels = self.scores(batch)
+        losses = F.cross_entropy(scores.transpose(1, 2), labels, reduction="none")
         return losses.sum(1) / (labels != -100).sum(1)
 
 
-class MaskedTokens(LanguageModel):
-    """A mean over tokens by hand: a text counts as much as it has tokens."""
+class TokensFirst(LanguageModel):
+    def training_step(self, batch, batch_idx):
+        scores, labels = (part.transpose(0, 1) for part in self.scores(batch))
+        return F.cross_entropy(scores.reshape(-1, 10), labels.reshape(-1))
 
+
+class SumOfTokens(LanguageModel):
     def training_step(self, batch, batch_idx):
         scores, labels = self.scores(batch)
         losses = F.cross_entropy(scores.reshape(-1, 10), labels.reshape(-1), reduction="none")
         return losses.sum() / (labels != -100).sum()
 
-    def reference(self, batch):
+
+class SelectedTokens(LanguageModel):
+    def training_step(self, batch, batch_idx):
         scores, labels = self.scores(batch)
         losses = F.cross_entropy(scores.transpose(1, 2), labels, reduction="none")
-        return losses.sum(1) * len(labels) / (labels != -100).sum()
+        return losses[labels != -100].mean()
 
 
 class Speech(Case):
@@ -472,7 +483,9 @@ PER_SAMPLE = (
     Autoencoder,
     Triplet,
     LanguageModel,
-    MaskedTokens,
+    TokensFirst,
+    SumOfTokens,
+    SelectedTokens,
     Speech,
     ImageText,
 )
@@ -505,8 +518,8 @@ def test_a_sum_over_samples_is_measured_as_its_losses_per_sample(kind):
 
 @pytest.mark.parametrize("kind", PER_SAMPLE)
 def test_the_mean_of_the_losses_per_sample_has_the_gradient_of_the_data_loss(kind):
-    if kind in (LanguageModel, ClassWeights):
-        pytest.skip("weights samples in another way than training does, as documented")
+    if kind is ClassWeights:
+        pytest.skip("each batch has another factor than in training, as documented")
     none = GradientDisparity(rescale="none")
     stopping, _, _ = fit(kind, signal=none)
     expected, _, _ = fit(kind, signal=none, batch_loss=lambda module, batch: module.reference(batch).mean())
@@ -569,7 +582,8 @@ class Convolution(Distillation):
 def test_gradients_of_single_samples_are_those_of_the_reference(kind):
     stopping, _, said = fit(kind, signal="gsnr")
     assert not any("one sample at a time" in message for message in said)
-    expected, _, _ = fit(kind, signal="gsnr", sample_losses=lambda module, batch: module.reference(batch))
+    name = "reference_alone" if kind is LanguageModel else "reference"
+    expected, _, _ = fit(kind, signal="gsnr", sample_losses=lambda module, batch: getattr(module, name)(batch))
     assert [r.values["gsnr"] for r in stopping.stopper.history] == pytest.approx(
         [r.values["gsnr"] for r in expected.stopper.history], rel=1e-3
     )
@@ -580,6 +594,25 @@ def test_gradients_of_single_samples_are_refused_if_losses_depend_on_other_sampl
     message = "The signal 'gsnr' cannot be measured here. It needs .* should not depend on the rest of its batch"
     with pytest.raises(UnmeasurableError, match=message):
         fit(kind, signal="gsnr")
+
+
+def test_all_ways_to_average_over_tokens_have_the_same_readings():
+    readings = [values(fit(kind)[0]) for kind in (LanguageModel, TokensFirst, SumOfTokens, SelectedTokens)]
+    for other in readings[1:]:
+        assert other == pytest.approx(readings[0], rel=1e-3)
+
+
+def test_signals_over_batches_and_over_single_samples_are_read_together_as_alone():
+    together, _, _ = fit(LanguageModel, signal=["gradient_disparity", "gsnr"])
+    alone = [fit(LanguageModel, signal=signal)[0] for signal in ("gradient_disparity", "gsnr")]
+    found = together.stopper.history[0].values
+    assert found == {name: value for one in alone for name, value in one.stopper.history[0].values.items()}
+
+
+@pytest.mark.parametrize("kind", [CrossEntropy, LanguageModel, Dice])
+def test_signals_over_outputs_are_read(kind):
+    stopping, _, _ = fit(kind, epochs=2, signal="label_wave")
+    assert stopping.stopper.history[1].values["label_wave"] >= 0.0
 
 
 @pytest.mark.parametrize("kind", [CrossEntropy, L1Penalty, Mixup, Autoencoder, Dice])
@@ -654,7 +687,7 @@ DOCUMENTED = {  # the rows of the table in docs/integrations/index.md
     "focal, or another mean written by hand": [Focal, HandWritten],
     "variational autoencoder": [Autoencoder],
     "triplet, CTC": [Triplet, Speech],
-    "tokens, also flattened and with padding": [LanguageModel, MaskedTokens],
+    "tokens, also flattened and with padding": [LanguageModel, TokensFirst, SumOfTokens, SelectedTokens],
     "contrastive, one loss per pair (CLIP)": [ImageText],
     "contrastive, over all views (SimCLR, Barlow Twins)": [Contrastive, BarlowTwins, *FEATURES],
     "dice": [Dice],

@@ -77,20 +77,24 @@ def test_further_dimensions_are_averaged_to_one_value_per_sample(loss_fn, output
 @pytest.mark.parametrize(
     "loss_fn", [nn.CrossEntropyLoss(ignore_index=-100), F.cross_entropy], ids=["module", "function"]
 )
-def test_padding_is_left_out_of_the_average(loss_fn):
+def test_padding_is_left_out_and_every_token_has_the_same_weight(loss_fn):
     model = Scores(2, 5, 3)
     target = torch.tensor([[1, 2, -100], [3, -100, -100]])
-    found = losses_of(loss_fn, model, (torch.zeros(1), target))
+    loss, batch = TrainingLoss(loss_fn), (torch.zeros(1), target)
     expected = [
-        F.cross_entropy(scores.T[real != -100], real[real != -100])
+        F.cross_entropy(scores.T[real != -100], real[real != -100], reduction="sum")
         for scores, real in zip(model.scores, target, strict=True)
     ]
-    assert torch.allclose(found, torch.stack(expected))
+    found = loss.per_sample()(model, batch)
+    assert torch.allclose(found, torch.stack(expected) / 1.5)  # tokens per text
+    assert torch.allclose(found.mean(), F.cross_entropy(model.scores, target))
+    alone = loss.per_sample(alone=True)(model, batch)
+    assert torch.allclose(alone, torch.stack(expected) / torch.tensor([2.0, 1.0]))
 
 
 IGNORED = {
     "one target per sample": ((4, 3), torch.tensor([2, -100, 0, -100])),
-    "several targets per sample": ((4, 3, 2), torch.tensor([[2, 1], [-100, -100], [-100, 0], [-100, -100]])),
+    "several targets per sample": ((4, 3, 2), torch.tensor([[2, -100], [-100, -100], [-100, 0], [-100, -100]])),
 }
 
 
@@ -346,22 +350,54 @@ class Tokens(nn.Module):
 
 
 def token_losses(model, batch):
-    """The losses of all tokens in one row, as flattened code computes them; 0 for padding."""
-    return F.cross_entropy(model(batch["x"]).flatten(0, 1), batch["labels"].flatten(), reduction="none")
+    """The losses of all tokens, (m, t); 0 for padding."""
+    return F.cross_entropy(model(batch["x"]).transpose(1, 2), batch["labels"], reduction="none")
 
 
 def next_token_losses(model, batch):
     scores, labels = model(batch["x"])[:, :-1], batch["labels"][:, 1:]
-    return F.cross_entropy(scores.flatten(0, 1), labels.flatten(), reduction="none")
+    return F.cross_entropy(scores.transpose(1, 2), labels, reduction="none")
+
+
+def padded_tokens():
+    batch = {"x": torch.randint(7, (4, 6)), "labels": torch.randint(5, (4, 6))}
+    batch["labels"][1, 3:] = -100
+    return batch
 
 
 @pytest.mark.parametrize(("function", "first"), [(token_losses, 0), (next_token_losses, 1)])
-def test_losses_of_tokens_are_averaged_to_one_value_per_text(function, first):
-    model, batch = Tokens(), {"x": torch.randint(7, (4, 6)), "labels": torch.randint(5, (4, 6))}
-    batch["labels"][1, 3:] = -100
-    found = TrainingLoss(None, function).per_sample()(model, batch)
-    for losses, labels, scores in zip(found, batch["labels"][:, first:], model(batch["x"]), strict=True):
-        assert torch.allclose(losses, F.cross_entropy(scores[: len(labels)], labels))
+def test_losses_of_tokens_become_one_value_per_text_with_the_mean_over_all_tokens(function, first):
+    model, batch = Tokens(), padded_tokens()
+    loss = TrainingLoss(None, function)
+    labels = batch["labels"][:, first:]
+    scores = model(batch["x"])[:, : labels.shape[1]]
+    found = loss.per_sample()(model, batch)
+    assert found.shape == (4,)
+    assert torch.allclose(found.mean(), F.cross_entropy(scores.flatten(0, 1), labels.flatten()))
+    one_by_one = [F.cross_entropy(*text) for text in zip(scores, labels, strict=True)]
+    assert torch.allclose(loss.per_sample(alone=True)(model, batch), torch.stack(one_by_one))
+
+
+def test_flat_losses_of_tokens_are_refused_because_their_order_is_not_known():
+    model, batch = Tokens(), padded_tokens()
+    for flat in (lambda losses: losses.flatten(), lambda losses: losses.T.flatten()):
+        loss = TrainingLoss(None, lambda model, batch, flat=flat: flat(token_losses(model, batch)))
+        with pytest.raises(LossError, match=r"losses.view\(4, 6\), or losses.view\(6, 4\).T .*num_samples=f"):
+            loss.per_sample()(model, batch)
+
+
+def test_tokens_that_come_before_samples_are_refused_where_the_batch_shows_it():
+    model, batch = Tokens(), {name: value.T for name, value in padded_tokens().items()}
+    batch["lengths"] = torch.tensor([6, 3, 6, 6])
+    loss = TrainingLoss(None, token_losses)
+    message = r"first dimension of sample_losses should be the sample. Found shape \(6, 4\).*num_samples=f"
+    with pytest.raises(LossError, match=message):
+        loss.per_sample()(model, batch)
+    declared = TrainingLoss(None, token_losses, num_samples=lambda batch: 4)
+    with pytest.raises(LossError, match=r"each of the 4 samples of a batch. Found shape \(6, 4\)"):
+        declared.per_sample()(model, batch)
+    loss = TrainingLoss(None, lambda *given: token_losses(*given).T, num_samples=lambda batch: 4)
+    assert loss.per_sample()(model, batch).shape == (4,)
 
 
 def test_sample_losses_of_another_number_of_samples_are_refused():
@@ -435,14 +471,12 @@ def test_labels_of_tokens_are_found_by_their_key_and_other_padding_is_left_out()
     batch = {"labels": labels, "x": x, "attention_mask": torch.ones(4, 6, dtype=torch.long)}
 
     def losses(model, batch):
-        return F.cross_entropy(
-            model(batch["x"]).flatten(0, 1), batch["labels"].flatten(), ignore_index=0, reduction="none"
-        )
+        scores = model(batch["x"]).transpose(1, 2)
+        return F.cross_entropy(scores, batch["labels"], ignore_index=0, reduction="none")
 
-    expected = [F.cross_entropy(scores, row, ignore_index=0) for scores, row in zip(model(x), labels, strict=True)]
-    for shape in ((24,), (4, 6)):
-        found = TrainingLoss(None, lambda model, batch, shape=shape: losses(model, batch).view(shape)).per_sample()
-        assert torch.allclose(found(model, batch), torch.stack(expected))
+    found = TrainingLoss(None, losses).per_sample()(model, batch)
+    expected = F.cross_entropy(model(x).transpose(1, 2), labels, ignore_index=0)
+    assert torch.allclose(found.mean(), expected)
 
 
 @pytest.mark.parametrize("num", [12, 5], ids=["some samples dropped", "another tensor"])

@@ -27,7 +27,7 @@ from heldin.errors import (
     unknown_argument,
     warn,
 )
-from heldin.integrations._loss_capture import CapturedLosses, ChangedLossError, LossForm
+from heldin.integrations._captured_losses import CapturedLosses, ChangedLossError, LossForm
 from heldin.measuring import NUM_BATCHES, Probes, SignalChoice
 from heldin.probing import Probe, draw
 from heldin.probing.batches import Batch, split_batch, to_device

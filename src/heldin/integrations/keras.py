@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from heldin.errors import ArgumentError, HeldinError, LossError, MissingExtraError
 from heldin.integrations._adapter import Adapter, Losses, missing_extra
-from heldin.integrations._loss_capture import LOSS_REMEDY
+from heldin.integrations._captured_losses import LOSS_REMEDY
 from heldin.measuring import NUM_POOLED
 from heldin.probing.batches import Batch, draw
 from heldin.probing.isolation import derive_seed, preserve_state, seeded_randomness

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from heldin.errors import ArgumentError, BatchesError
 from heldin.integrations._adapter import Adapter, missing_extra, replaced_attributes
-from heldin.integrations._loss_capture import LOSS_REMEDY, CapturedLosses
+from heldin.integrations._captured_losses import LOSS_REMEDY, CapturedLosses
 from heldin.probing.batches import Batch
 from heldin.signals import signals_by_label
 

@@ -23,12 +23,12 @@ from torch import Tensor, nn
 from heldin.distributed import gather, is_distributed
 from heldin.errors import ArgumentError, HeldinWarning, LossError
 from heldin.integrations._adapter import Losses, OutputAdapter, full_precision, missing_extra, replaced_attributes
-from heldin.integrations._loss_capture import LOSS_REMEDY, CapturedLosses, gradient, norm
+from heldin.integrations._captured_losses import LOSS_REMEDY, CapturedLosses, gradient, norm
 from heldin.probing import Probe, draw
 from heldin.probing.batches import Batch, to_device
 from heldin.probing.isolation import find_generators
 from heldin.probing.losses import SampleLosses, TrainingLoss
-from heldin.probing.output_losses import OutputLosses, _model_outputs
+from heldin.probing.output_losses import OutputLosses
 from heldin.probing.outputs import output_tensor
 
 try:
@@ -175,7 +175,7 @@ class HeldInStopping(OutputAdapter, TrainerCallback):  # type: ignore[misc]
                 return float(value.detach()), gradient(value, probe.parameters())
 
         try:
-            inferred: tuple[float, list[Tensor]] | None = run(partial(_inferred_loss, own))
+            inferred: tuple[float, list[Tensor]] | None = run(lambda *given: own(*given).mean())
         except Exception:  # the model does not return its loss for such a batch, or it is another loss
             inferred = None
         try:
@@ -251,16 +251,6 @@ def _copy(value: Any, depth: int = 3) -> Any:
 
 def _generators_in(attributes: Mapping[str, object]) -> list[object]:
     return [value for value in attributes.values() if type(value).__name__ in ("Generator", "RandomState", "Random")]
-
-
-def _inferred_loss(losses: OutputLosses, model: nn.Module, batch: Any) -> Tensor:
-    """The mean of the losses computed from logits and labels, over tokens as models take it."""
-    losses(model, batch)  # finds the kind of loss
-    assert losses.kind is not None
-    _, logits, labels = _model_outputs(model, batch)
-    values, counted = losses.kind(logits, labels, losses.label_smoothing)
-    mean: Tensor = values.sum() / counted.sum()
-    return mean
 
 
 def _logit_losses(losses: SampleLosses, model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:

@@ -3,8 +3,9 @@
 Gradient disparity divides the losses of a batch by their standard deviation before it differentiates them, so a loss
 that is already averaged cannot be used: its unreduced form is requested, and the loss is refused if it has none.
 
-A sample whose targets are all ignored (`ignore_index`) is left out, as it is in the mean that training takes. Model and
-loss receive copies of a batch, since either may work on it in place.
+The mean of the losses of the samples has the gradient of the loss of training. So a sample of several elements (tokens,
+pixels) has a weight according to the number of elements that are not ignored (`ignore_index`), and a sample without
+any is left out. Model and loss receive copies of a batch, since either may work on it in place.
 """
 
 from __future__ import annotations
@@ -22,7 +23,14 @@ from torch import Tensor, nn
 
 from heldin.errors import ArgumentError, BatchesError, LossError, NotFiniteError, UnmeasurableError
 from heldin.probing.batches import Batch, clone_tensors, is_pair, require_pair, select_samples, tensors_of
-from heldin.probing.output_losses import IGNORED_LABEL, OutputLosses, returns_loss
+from heldin.probing.output_losses import (
+    IGNORED_LABEL,
+    InferredLosses,
+    OutputLosses,
+    losses_of_samples,
+    returns_loss,
+    sums_and_counts,
+)
 
 SampleLosses: TypeAlias = Callable[[nn.Module, Batch], Tensor]
 BatchLoss: TypeAlias = Callable[[nn.Module, Batch], Tensor]
@@ -97,16 +105,23 @@ class TrainingLoss:
         """The objects that are called: they may hold modules and random generators."""
         return self.loss_fn, self.sample_losses, self.batch_loss
 
-    def per_sample(self, *, check: bool = True) -> SampleLosses:
+    def per_sample(self, *, check: bool = True, alone: bool = False) -> SampleLosses:
         """Return the function (model, batch) -> losses (m,), for the loss as it is now.
 
-        It checks the values at each call, unless `check` is False: inside vmap values cannot be read.
+        Args:
+            check: check the values at each call. Inside vmap values cannot be read.
+            alone: return the loss that each sample would have in a batch of one, also for samples without targets. By
+                default samples have the weights that they have in the loss of the batch.
         """
         if self.batch_loss is not None:
             return _refuse_per_sample
+        if isinstance(self.sample_losses, InferredLosses):
+            function = self.sample_losses.alone if alone else self.sample_losses
+            return functools.partial(_from_inferred, function, check=check)
         if self.sample_losses is not None:
-            return functools.partial(self._from_batch, check=check)
-        return functools.partial(_from_pair, unreduced(self.loss_fn), _ignored_index(self.loss_fn), check)
+            return functools.partial(self._from_batch, check=check, alone=alone)
+        loss_fn, ignored = unreduced(self.loss_fn), _ignored_index(self.loss_fn)
+        return functools.partial(_from_pair, loss_fn, ignored, check=check, alone=alone)
 
     def of_batch(self, model: nn.Module, batch: Batch) -> Tensor:
         """The scalar that training differentiates, with the reduction and the class weights of the user's loss.
@@ -130,23 +145,36 @@ class TrainingLoss:
             return {int(self.num_samples(batch))}
         return {tensor.shape[0] for tensor in tensors_of(batch) if tensor.ndim}
 
-    def _from_batch(self, model: nn.Module, batch: Batch, *, check: bool) -> Tensor:
+    def _from_batch(self, model: nn.Module, batch: Batch, *, check: bool, alone: bool) -> Tensor:
         assert self.sample_losses is not None
         losses = self.sample_losses(model, clone_tensors(batch))
         if not isinstance(losses, Tensor) or losses.ndim == 0 or losses.numel() == 0:
             return _per_sample(losses, check=check)
         sizes = self._possible_counts(batch)
-        labels = _token_labels(batch, sizes, losses)
-        if labels is not None:
-            losses = losses.view(labels.shape)
-            counted = _labelled(labels, losses.detach()) if check else labels != IGNORED_LABEL
-            return _per_sample(losses, mask=None if check and counted.all() else counted, check=check)
+        labels = _token_labels(batch, losses)
         if sizes and losses.shape[0] not in sizes:
+            found = f"Found shape {tuple(losses.shape)}"
+            if labels is not None:
+                num, length = labels.shape
+                found += f", one value for each of the labels {tuple(labels.shape)}: their order is not known"
+                remedy = f"Return losses.view({num}, {length}), or losses.view({length}, {num}).T if tokens come first"
+            else:
+                remedy = "Return a tensor of shape (m,)"
             raise LossError(
                 f"sample_losses should return one value for each of the {' or '.join(map(str, sorted(sizes)))} samples "
-                f"of a batch. Found shape {tuple(losses.shape)}. Return a tensor of shape (m,), or, if the batch has "
-                "another number of samples, declare it: num_samples=f with f(batch) -> int."
+                f"of a batch. {found}. {remedy}; or, if the batch has another number of samples, declare it: "
+                "num_samples=f with f(batch) -> int."
             )
+        if losses.ndim == 2 and losses.shape[0] != losses.shape[1] and losses.shape[1] in sizes:
+            raise LossError(
+                f"The first dimension of sample_losses should be the sample. Found shape {tuple(losses.shape)}, and "
+                f"tensors of {losses.shape[0]} and of {losses.shape[1]} rows in the batch. Declare the number of its "
+                "samples: num_samples=f with f(batch) -> int. If tokens come first, return losses.T."
+            )
+        if labels is not None and losses.ndim == 2:
+            counted = _labelled(labels, losses.detach()) if check else labels != IGNORED_LABEL
+            mask = None if check and counted.all() else counted
+            return _per_sample(losses, mask=mask, check=check, alone=alone)
         if losses.ndim == 2 and losses.shape[0] == losses.shape[1] > 1:
             raise LossError(
                 f"sample_losses should return one value per sample. Found shape {tuple(losses.shape)}, and no "
@@ -212,14 +240,20 @@ def without_ignored(loss_fn: LossFunction | None, batch: Batch) -> Batch | None:
     return select_samples(batch, len(counted), counted.nonzero()[:, 0]) if counted.any() else None
 
 
-def _from_pair(loss_fn: LossFunction, ignored: int | None, check: bool, model: nn.Module, batch: Batch) -> Tensor:
+def _from_pair(
+    loss_fn: LossFunction, ignored: int | None, model: nn.Module, batch: Batch, *, check: bool, alone: bool
+) -> Tensor:
     require_pair(batch)
     losses, target = _losses_of_pair(loss_fn, model, batch)
     expected = target.shape[0] if isinstance(target, Tensor) and target.ndim else None
     mask = None
     if ignored is not None and isinstance(losses, Tensor) and losses.ndim and losses.shape == target.shape:
         mask = batch[1] != ignored  # not the copy: the loss may have written to it
-    return _per_sample(losses, expected, mask, check=check)
+    return _per_sample(losses, expected, mask, check=check, alone=alone)
+
+
+def _from_inferred(function: SampleLosses, model: nn.Module, batch: Batch, *, check: bool) -> Tensor:
+    return _per_sample(function(model, clone_tensors(batch)), check=check)
 
 
 def _refuse_per_sample(model: nn.Module, batch: Batch) -> Tensor:
@@ -237,15 +271,15 @@ def _checked_scalar(loss: object) -> Tensor:
     return _per_sample(loss.reshape(1)).sum()
 
 
-def _token_labels(batch: Batch, sizes: set[int], losses: Tensor) -> Tensor | None:
-    """The labels (m, t) of these losses (m, t) or (m * t,), perhaps shifted by one; None if the batch has none."""
+def _token_labels(batch: Batch, losses: Tensor) -> Tensor | None:
+    """The labels (m, t) of losses (m, t) or (m * t,), perhaps shifted by one or transposed; None if there are none."""
     names = ("labels", "label", "targets", "target")
     named = [batch[name] for name in names if name in batch] if isinstance(batch, Mapping) else []
     for labels in (*named, *reversed(tensors_of(batch))):  # targets come last
-        if isinstance(labels, Tensor) and labels.ndim == 2 and labels.shape[0] in sizes:
-            for tokens in (labels, labels[:, 1:]):
-                is_flat = losses.ndim == 1 and losses.numel() == tokens.numel() > len(tokens)
-                if not tokens.is_floating_point() and (is_flat or losses.shape == tokens.shape):
+        if isinstance(labels, Tensor) and labels.ndim == 2 and not labels.is_floating_point():
+            for tokens in (labels, labels[:, 1:], labels.T, labels.T[:, 1:]):
+                is_flat = losses.ndim == 1 and losses.numel() == tokens.numel()
+                if is_flat or losses.shape == tokens.shape:
                     return tokens
     return None
 
@@ -352,9 +386,17 @@ def _describe(output: object) -> str:
 
 
 def _per_sample(
-    losses: object, expected: int | None = None, mask: Tensor | None = None, *, check: bool = True
+    losses: object,
+    expected: int | None = None,
+    mask: Tensor | None = None,
+    *,
+    check: bool = True,
+    alone: bool = False,
 ) -> Tensor:
-    """Losses (m, ...) -> (m,), without the samples for which `mask` is False throughout. Raises if that fails."""
+    """Losses (m, ...) -> (m,), without the samples for which `mask` is False throughout. Raises if that fails.
+
+    Inside vmap (`check` is False) and if each sample is `alone`, no sample is left out.
+    """
     if not isinstance(losses, Tensor):
         raise LossError(f"The loss should be a tensor with one value per sample. Found {type(losses).__name__}.")
     if losses.ndim == 0:
@@ -382,11 +424,12 @@ def _per_sample(
         )
     if mask is None:
         return losses if losses.ndim == 1 else losses.flatten(1).mean(1)
-    means: Tensor = losses if losses.ndim == 1 else losses.flatten(1).sum(1) / mask.flatten(1).sum(1).clamp(min=1)
-    if not check:  # inside vmap values cannot be read, so no sample can be left out
-        return means
+    if losses.ndim > 1:
+        losses = losses_of_samples(*sums_and_counts(losses, mask), alone=alone or not check)
+    if not check or alone:
+        return losses
     counted = _counted(mask)
-    return means if counted.all() else means[counted]
+    return losses if counted.all() else losses[counted]
 
 
 def _counted(mask: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
@@ -24,11 +25,25 @@ def returns_loss(model: nn.Module) -> bool:
     return any(each.name == "labels" or each.kind is each.VAR_KEYWORD for each in parameters)
 
 
-class OutputLosses:
+class InferredLosses(ABC):
+    """Per-sample losses f(model, batch) that are inferred from a loss that was averaged."""
+
+    @abstractmethod
+    def __call__(self, model: nn.Module, batch: object) -> Tensor:
+        """Return the losses (m,), with the weights of training: their mean has the gradient of the loss of training.
+
+        Samples that do not count are left out.
+        """
+
+    @abstractmethod
+    def alone(self, model: nn.Module, batch: object) -> Tensor:
+        """Return the loss that each sample would have in a batch of one: (m,)."""
+
+
+class OutputLosses(InferredLosses):
     """Per-sample losses f(model, batch) of a model that returns its loss and its logits, as Hugging Face's do.
 
-    Each sample has the same weight: the loss of a text is the mean over its tokens with a label. The kind of loss is
-    found at the first call: the one whose mean is the loss that the model returned.
+    The kind of loss is found at the first call: the one whose mean is the loss that the model returned.
     """
 
     def __init__(self, label_smoothing: float = 0.0) -> None:
@@ -36,11 +51,23 @@ class OutputLosses:
         self.kind: _LossKind | None = None
 
     def __call__(self, model: nn.Module, batch: object) -> Tensor:
-        """Return the losses (m,)."""
+        """Return the losses (m,); their mean is that over all tokens with a label."""
+        sums, counts = self._sums(model, batch)
+        return losses_of_samples(sums, counts)[counts > 0]
+
+    def alone(self, model: nn.Module, batch: object) -> Tensor:
+        """Return the loss that each sample would have in a batch of one: (m,)."""
+        return losses_of_samples(*self._sums(model, batch), alone=True)
+
+    def elements(self, model: nn.Module, batch: object) -> tuple[Tensor, Tensor]:
+        """Return the losses of all elements, such as tokens, (m, ...), and which of them count."""
         loss, logits, labels = _model_outputs(model, batch)
         if self.kind is None:
             self.kind = _identify(loss, logits, labels)
-        return masked_mean(*self.kind(logits, labels, self.label_smoothing))
+        return self.kind(logits, labels, self.label_smoothing)
+
+    def _sums(self, model: nn.Module, batch: object) -> tuple[Tensor, Tensor]:
+        return sums_and_counts(*self.elements(model, batch))
 
 
 @torch.no_grad()
@@ -107,7 +134,24 @@ def _mean(losses: Tensor, counted: Tensor) -> float:
     return float(losses.sum() / counted.sum())
 
 
-def masked_mean(losses: Tensor, counted: Tensor) -> Tensor:
-    """Losses (m, ...), 0 where not `counted` -> their mean per sample (m,); 0 if no element counts."""
-    num: Tensor = counted.reshape(len(losses), -1).sum(1)
-    return losses.reshape(len(losses), -1).sum(1) / num.clamp(min=1)
+def sums_and_counts(losses: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
+    """Losses of elements (m, ...), 0 where not `counted` -> for each sample their sum and their number: (m,), (m,)."""
+    return losses.reshape(len(losses), -1).sum(1), counted.reshape(len(losses), -1).sum(1)
+
+
+def losses_of_samples(
+    sums: Tensor, counts: Tensor, *, num_samples: Tensor | None = None, alone: bool = False
+) -> Tensor:
+    """The losses (m,) of samples that consist of elements, such as texts of tokens.
+
+    Args:
+        sums: the sum of the losses of the elements of each sample (m,).
+        counts: the number of elements of each sample that count (m,).
+        num_samples: the number of samples to average over; by default those with an element that counts. The sum of
+            all losses, divided by it, is the mean over all elements, as torch's losses take it.
+        alone: return the loss that each sample would have in a batch of one instead: the mean over its elements.
+    """
+    if alone:
+        return sums / counts.clamp(min=1)
+    num = (counts > 0).sum() if num_samples is None else num_samples
+    return sums / (counts.sum().clamp(min=1).to(sums.dtype) / num.clamp(min=1))

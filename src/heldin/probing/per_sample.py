@@ -5,7 +5,8 @@ A matrix of n x d is never formed. Linear layers have a closed form (`linear_lay
 sums over coordinates, in double precision.
 
 The model is in evaluation mode: with the statistics of a batch no gradient of a single sample exists, so BatchNorm uses
-its running statistics, and dropout is off. The loss of a sample is assumed to depend on that sample alone.
+its running statistics, and dropout is off. The loss of a sample is the one it would have in a batch of one, and is
+assumed to depend on that sample alone.
 """
 
 from __future__ import annotations
@@ -126,7 +127,7 @@ def _split_parameters(probe: Probe, batches: Iterable[Batch]) -> Iterator[_Split
     trusted: set[nn.Linear] | None = None
     for batch in batches:
         with record_linear_calls(probe.model) as calls:
-            losses = probe.losses(batch)
+            losses = probe.losses(batch, alone=True)
         layers = linear_factors(losses, calls, trusted=trusted)
         if trusted is None and losses.numel() >= 2:
             trusted = {layer.module for layer in layers}
@@ -277,7 +278,7 @@ def _one_by_one(
 
 
 def _single_loss(probe: Probe, batch: Batch) -> Tensor:
-    losses = probe.losses(batch, check=False)
+    losses = probe.losses(batch, check=False, alone=True)
     if losses.numel() != 1:
         raise LossError(
             f"A batch of one sample should have one loss. Found {losses.numel()}. Check that the first dimension of "
@@ -396,7 +397,7 @@ def _moments_of_class(
         total: Row = (None,) * len(parameters)
         units = total
         for samples, own in _samples_of_class(batches, masks, norms):
-            losses = probe.losses(samples)
+            losses = probe.losses(samples, alone=True)
             total = _add_rows(total, gradient(losses, torch.ones_like(own), parameters, keep_graph=True))
             weights = torch.where(own > 0, size / own, 0.0)
             units = _add_rows(units, gradient(losses, weights, parameters, keep_graph=False))

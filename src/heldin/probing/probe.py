@@ -136,11 +136,11 @@ class Probe:
                     "forward writes with register_buffer().",
                 )
 
-    def losses(self, batch: Batch, *, check: bool = True) -> Tensor:
-        """The losses of the samples of a batch (m,), inside a session; `check=False` inside vmap."""
-        if check:
+    def losses(self, batch: Batch, *, check: bool = True, alone: bool = False) -> Tensor:
+        """The losses of the samples of a batch (m,), inside a session; see `TrainingLoss.per_sample`."""
+        if check and not alone:
             return self._losses(self.model, batch)
-        return self.loss.per_sample(check=False)(self.model, batch)
+        return self.loss.per_sample(check=check, alone=alone)(self.model, batch)
 
     def training_loss(self, batch: Batch) -> Tensor:
         """The scalar that training differentiates, inside a session: the user's loss with its reduction."""

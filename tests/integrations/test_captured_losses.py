@@ -10,7 +10,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from heldin.errors import BatchesError, LossError
-from heldin.integrations._loss_capture import LOSS_FUNCTIONS, CapturedLosses, LossForm
+from heldin.integrations._captured_losses import CapturedLosses, LossForm
+from heldin.integrations._loss_recorder import LOSS_FUNCTIONS
 from heldin.probing.output_losses import OutputLosses
 
 X = torch.tensor([[1.0, 2.0, 0.5], [0.0, -1.0, 3.0], [2.0, 2.0, 1.0], [0.5, 0.5, 4.0]], requires_grad=True)
@@ -45,7 +46,8 @@ def capture_losses(step, batch):
         (lambda: (X.logsumexp(1) - X.gather(1, Y[:, None])[:, 0]).mean(), EXPECTED),
         (lambda: torch.sum(F.cross_entropy(X, Y, reduction="none"), dim=0) / 2, 2 * EXPECTED),
         (lambda: F.cross_entropy(X, Y, CLASS_WEIGHTS) / 2, EXPECTED * CLASS_WEIGHTS[Y] * 4 / 8 / 2),
-        (lambda: F.cross_entropy(X, torch.tensor([0, 2, -100, 1])) / 2, EXPECTED * torch.tensor([1, 1, 0, 1]) * 4 / 6),
+        (lambda: F.cross_entropy(X, torch.tensor([0, 2, -100, 1])) / 2, EXPECTED[[0, 1, 3]] / 2),
+        (lambda: F.cross_entropy(X, Y, reduction="none")[Y != 2].mean(), EXPECTED[[0, 2, 3]]),
     ],
     ids=[
         "function",
@@ -64,17 +66,77 @@ def capture_losses(step, batch):
         "sum, divided",
         "class weights, divided",
         "ignored sample, divided",
+        "samples selected by a mask",
     ],
 )
 def test_the_losses_that_a_step_averages_are_captured(step, expected):
     torch.testing.assert_close(capture_losses(step, (X, Y)).detach(), expected.detach())
 
 
-def test_padding_does_not_count():
-    scores, target = torch.randn(2, 5, 3, requires_grad=True), torch.tensor([[1, 2, -100], [0, -100, -100]])
-    losses = capture_losses(lambda: F.cross_entropy(scores, target), (scores, target))
-    one_by_one = [F.cross_entropy(scores[i : i + 1], target[i : i + 1]) for i in range(2)]
-    torch.testing.assert_close(losses, torch.stack(one_by_one))
+TOKENS = torch.tensor([[1, 2, -100, 4], [0, -100, -100, 3]])
+SCORES = torch.randn(2, 4, 5, generator=torch.Generator().manual_seed(1), requires_grad=True)  # of 5 classes
+MASK = TOKENS != -100
+FLAT = SCORES.reshape(-1, 5)
+
+
+def token_losses(scores, tokens):
+    return F.cross_entropy(scores, tokens, reduction="none")
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda: F.cross_entropy(SCORES.transpose(1, 2), TOKENS),
+        lambda: F.cross_entropy(FLAT, TOKENS.reshape(-1)),
+        lambda: F.cross_entropy(SCORES.transpose(0, 1).reshape(-1, 5), TOKENS.T.reshape(-1)),
+        lambda: token_losses(FLAT, TOKENS.reshape(-1)).sum() / MASK.sum(),
+        lambda: (token_losses(FLAT, TOKENS.reshape(-1)) * MASK.reshape(-1)).sum() / MASK.sum(),
+        lambda: token_losses(SCORES.transpose(1, 2), TOKENS)[MASK].mean(),
+        lambda: token_losses(FLAT, TOKENS.reshape(-1))[MASK.reshape(-1)].mean(),
+        lambda: torch.masked_select(token_losses(SCORES.transpose(1, 2), TOKENS), MASK).sum() / MASK.sum(),
+        lambda: F.cross_entropy(SCORES[MASK], TOKENS[MASK]),
+        lambda: 2 * F.cross_entropy(FLAT, TOKENS.reshape(-1)) / 2,
+    ],
+    ids=[
+        "(m, c, t)",
+        "flattened",
+        "flattened, tokens first",
+        "sum / n",
+        "sum of a product / n",
+        "mask",
+        "flattened mask",
+        "masked_select",
+        "masked scores",
+        "factors",
+    ],
+)
+def test_every_form_of_the_mean_over_tokens_has_the_same_losses_and_the_gradient_of_training(step):
+    """The loss of a text is the sum over its tokens, divided by the mean number of tokens, here 2.5."""
+    losses = capture_losses(step, (TOKENS,))
+    torch.testing.assert_close(losses, token_losses(SCORES.transpose(1, 2), TOKENS).sum(1) / 2.5)
+    found, expected = (torch.autograd.grad(loss, SCORES)[0] for loss in (losses.mean(), step()))
+    torch.testing.assert_close(found, expected)
+
+
+def test_a_text_without_labels_is_left_out():
+    tokens = torch.cat([TOKENS, torch.full((1, 4), -100)])
+    scores = torch.cat([SCORES, SCORES[:1]])
+    losses = capture_losses(lambda: F.cross_entropy(scores.transpose(1, 2), tokens), (tokens,))
+    torch.testing.assert_close(losses, token_losses(SCORES.transpose(1, 2), TOKENS).sum(1) / 2.5)
+
+
+def test_tokens_of_a_batch_in_which_they_come_first_are_those_of_the_declared_samples():
+    def step(model, batch):
+        return F.cross_entropy(SCORES.transpose(0, 1).reshape(-1, 5), batch[0].reshape(-1))
+
+    losses = CapturedLosses(step, num_samples=lambda batch: batch[0].shape[1])(None, (TOKENS.T.contiguous(),))
+    torch.testing.assert_close(losses, token_losses(SCORES.transpose(1, 2), TOKENS).sum(1) / 2.5)
+
+
+def test_tokens_in_an_order_that_is_not_known_are_not_folded():
+    order = torch.randperm(8, generator=torch.Generator().manual_seed(3))
+    with pytest.raises(LossError, match="is something else"):
+        capture_losses(lambda: F.cross_entropy(FLAT[order], TOKENS.reshape(-1)[order]), (TOKENS,))
 
 
 @pytest.mark.parametrize(
@@ -136,13 +198,59 @@ def test_two_losses_of_a_batch_of_two_are_not_samples():
     torch.testing.assert_close(losses, F.cross_entropy(x, y, reduction="none") + x.square().mean(1))
 
 
-def test_flattened_tokens_in_another_order_are_not_folded():
-    ids = torch.arange(10).view(2, 5)
-    scores = torch.randn(2, 5, 10, requires_grad=True)
-    folded = capture_losses(lambda: F.cross_entropy(scores.reshape(-1, 10), ids.reshape(-1)), (ids,))
-    torch.testing.assert_close(folded, F.cross_entropy(scores.transpose(1, 2), ids, reduction="none").mean(1))
-    with pytest.raises(LossError, match="is something else"):
-        capture_losses(lambda: F.cross_entropy(scores.transpose(0, 1).reshape(-1, 10), ids.T.reshape(-1)), (ids,))
+class Normalised(nn.Module):
+    """A mean in `forward`, next to losses whose sum is not recorded."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+
+    def forward(self, x):
+        hidden = self.layer(x)
+        return hidden - hidden.mean()
+
+
+WEIGHTS = torch.tensor([0.1, 0.2, 0.3, 0.4])
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda scores: torch.dot(token_losses(scores, Y), WEIGHTS),
+        lambda scores: token_losses(scores, Y) @ WEIGHTS,
+        lambda scores: torch.einsum("i,i->", token_losses(scores, Y), WEIGHTS),
+        lambda scores: F.mse_loss(scores, 0 * scores) + torch.dot(token_losses(scores, Y), WEIGHTS),
+        lambda scores: F.cross_entropy(scores, Y) * torch.dot(scores[:, 0], WEIGHTS),
+        lambda scores: scores.square().mean() * torch.linalg.vector_norm(scores),
+        lambda scores: F.cross_entropy(scores, Y) * torch.dot(scores[:, 0], WEIGHTS) + scores.square().mean(),
+    ],
+    ids=["dot", "matmul", "einsum", "next to a loss", "product", "product with a norm", "product, next to a loss"],
+)
+def test_a_reduction_that_is_not_recorded_makes_it_a_loss_of_the_batch(step):
+    torch.manual_seed(0)
+    model, x = Normalised(), X.detach()
+    losses = CapturedLosses(lambda model, batch: step(model(batch[0])))
+    form = losses.identify(model, list(model.parameters()), [(x, Y), (x.flip(1) + 1, Y)])
+    assert form is LossForm.BATCH
+    assert CapturedLosses(losses.run).identify(model, list(model.parameters()), [(x, Y)]) is LossForm.BATCH
+
+
+def test_a_coefficient_that_depends_on_the_batch_is_found_while_training():
+    torch.manual_seed(0)
+    model, is_product = nn.Linear(3, 3), False
+
+    def step(model, batch):
+        scores = model(batch[0])
+        factor = torch.dot(scores[:, 0], WEIGHTS) if is_product else model.bias.exp().max()
+        return F.cross_entropy(scores, batch[1]) * factor
+
+    losses, batches = CapturedLosses(step), [(X.detach(), Y), (X.detach().flip(1), Y)]
+    assert losses.identify(model, list(model.parameters()), batches) is LossForm.SAMPLES
+    for batch in batches:
+        assert losses(model, batch).shape == (4,)
+    is_product = True
+    with pytest.raises(LossError, match="The training loss should be a sum"):
+        losses(model, batches[0])
 
 
 def test_the_losses_of_torch_are_known():
@@ -173,15 +281,17 @@ def test_an_output_without_names_is_loss_and_logits(kind):
     assert losses(model, BATCH).tolist() == pytest.approx([math.log(4)] * 3)
 
 
-def test_the_loss_of_a_text_is_the_mean_over_its_tokens_with_a_label():
-    """Logits (0, 0) have the loss log 2, logits (0, log 3) log 4/3 for the second token. A text of padding has 0."""
+def test_the_losses_of_texts_have_the_mean_over_all_tokens_with_a_label():
+    """Logits (0, 0) have the loss log 2, logits (0, log 3) log 4/3 for the second token. Two texts have labels."""
     even, leaning = [0.0, 0.0], [0.0, math.log(3)]
     x = torch.tensor([[even, leaning, leaning], [leaning, even, even], [even, even, even]])
     batch = {"x": x, "labels": torch.tensor([[0, 1, 1], [1, -100, -100], [-100, -100, -100]])}
     losses = OutputLosses()
     model = Head(lambda x, y: F.cross_entropy(x.flatten(0, 1), y.flatten()))
-    expected = [(math.log(2) + 2 * math.log(4 / 3)) / 3, math.log(4 / 3), 0.0]
-    assert losses(model, batch).tolist() == pytest.approx(expected, abs=1e-6)
+    sums = [math.log(2) + 2 * math.log(4 / 3), math.log(4 / 3)]
+    assert losses(model, batch).tolist() == pytest.approx([sums[0] / 2, sums[1] / 2], abs=1e-6)
+    torch.testing.assert_close(losses(model, batch).mean(), model(**batch)["loss"])
+    assert losses.alone(model, batch).tolist() == pytest.approx([sums[0] / 3, sums[1], 0.0], abs=1e-6)
 
 
 @pytest.mark.parametrize(
