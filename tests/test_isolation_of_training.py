@@ -11,7 +11,6 @@ from __future__ import annotations
 import copy
 import functools
 import random
-import sys
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +18,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.interruptions import InterruptAt
 from tests.loaders import Reusing
 from tests.states import Unchanged, differences, frozen, public_attributes, state_of
 from torch import nn
@@ -795,30 +795,6 @@ def test_a_measurement_that_fails_leaves_everything_as_it_was(options, create, e
         assert not failing.decision
 
     assert_same_training(lambda: Run(fragile(), shuffled()), fail)
-
-
-class InterruptAt:
-    """Raises KeyboardInterrupt at the n-th line in heldin, `contextlib` and `random`; counts the lines if n is None."""
-
-    def __init__(self, number=None):
-        self.number, self.lines = number, 0
-
-    def __enter__(self):
-        self.previous = sys.gettrace()
-        sys.settrace(self.trace)
-        return self
-
-    def __exit__(self, *_):
-        sys.settrace(self.previous)
-
-    def trace(self, frame, event, _):
-        if frame.f_globals.get("__name__", "").partition(".")[0] not in ("heldin", "contextlib", "random"):
-            return None
-        if event == "line":
-            self.lines += 1
-            if self.lines == self.number:
-                raise KeyboardInterrupt
-        return self.trace
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # raised while a generator is closed

@@ -534,12 +534,16 @@ class TestSingleBatch:
         assert [whole.read([Graph()], epoch).values["label_wave"] for epoch in range(2)] == [None, 0.0]
 
     def test_too_few_samples_are_refused(self):
-        with pytest.raises(BatchesError, match="Found 1 in the loader.*smaller batch size"):
+        with pytest.raises(BatchesError, match="Found 1 in the loader.*smaller batch size.*, batch_size=2.*batches=4"):
             reader(net()).read(loader(9, batch_size=9), 0)
+        with pytest.warns(HeldinWarning, match="single batch"):
+            assert reader(net(), batches=4).read(loader(9, batch_size=9), 0).num_batches == 4
+        with pytest.raises(BatchesError, match="at least 4 samples, for 2 batches. The only batch has 3."):
+            reader(net()).read(loader(3, batch_size=9), 0)
         small = SignalReader(nn.Linear(4, 3), None, signals="gradient_disparity", sample_losses=graph_losses)
         with (
             pytest.warns(HeldinWarning, match="single batch"),
-            pytest.raises(BatchesError, match="2 samples for each of its 5 parts. Found 9 samples"),
+            pytest.raises(BatchesError, match="2 samples for each of its 5 parts. Found 9 in all.*batches=4"),
         ):
             small.read([Graph(9)], 0)
 

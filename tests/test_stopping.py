@@ -153,6 +153,16 @@ def test_calls_that_are_not_due_do_not_use_the_loader():
     assert not stopper.step(iter(()))
 
 
+def test_a_skipped_epoch_is_counted_and_not_measured():
+    skipped, warm = EarlyStopping(net(), LOSS), EarlyStopping(net(), LOSS, warmup=1)
+    skipped.skip()
+    warm.step(loader())
+    for stopper in (skipped, warm):
+        stopper.step(loader())
+    assert [reading.epoch for reading in skipped.history] == [1]
+    assert skipped.history == warm.history
+
+
 def test_one_batch_raises_and_nothing_is_recorded():
     stopper = EarlyStopping(net(), LOSS)
     with pytest.raises(BatchesError, match="Found 1 in the loader.*smaller batch size"):

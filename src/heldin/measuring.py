@@ -29,7 +29,7 @@ from heldin.errors import (
     warn,
 )
 from heldin.needs import MeasurementContext, compute_needs
-from heldin.probing.batches import Batch, as_list, draw, in_order, split_batch
+from heldin.probing.batches import Batch, as_list, draw, in_order, refuse_samples_second, split_batch
 from heldin.probing.isolation import UndoOnError, derive_seed
 from heldin.probing.losses import BatchLoss, LossFunction, SampleLosses
 from heldin.probing.outputs import OutputCache
@@ -124,8 +124,8 @@ class SignalReader:
     """
 
     few_batches_remedy = (
-        "Use a smaller batch size, for measuring if not for training: "
-        "stopper.step(DataLoader(dataset, batch_size=len(dataset) // 5))."
+        "Use a smaller batch size, for measuring if not for training: stopper.step(DataLoader(dataset, "
+        "batch_size={size}))."
     )
 
     def __init__(
@@ -279,11 +279,13 @@ class SignalReader:
         pooling = any(signal.needs.pools_losses for signal in self.signals.values())
         wanted = max(self.batches, self.pool) if pooling else self.batches
         drawn = draw(loader, wanted, seed=derive_seed(self.seed, "draw", number))
+        if self.probe.loss.num_samples is None:
+            refuse_samples_second(loader, drawn)
         batches, num_parts = drawn[: self.batches], 1
         if len(batches) == 1:
             batches, num_parts = self._split(batches[0], derive_seed(self.seed, "parts", number))
             drawn = batches
-        self._check_number(len(batches) * num_parts)
+        self._check_number(batches, num_parts)
         others = None
         if against is not None:
             others = draw(against, self.batches, seed=derive_seed(self.seed, "against", number))
@@ -355,11 +357,18 @@ class SignalReader:
                 "stopper.step(loader), or several batches, stopper.step([(inputs, targets), ...])."
             )
 
-    def _check_number(self, found: int) -> None:
+    def _check_number(self, batches: list[Batch], num_parts: int) -> None:
+        found = len(batches) * num_parts
         if found < 2:
+            num_samples = self.probe.loss.count_samples(batches[0])
+            size = "len(dataset) // 5" if num_samples is None else max(2, num_samples // 5)
+            remedy = self.few_batches_remedy.format(size=size)
+            if num_samples is not None and num_samples < 4:
+                remedy = f"Use more data: at least 4 samples, for 2 batches. The only batch has {num_samples}."
+            elif num_samples is not None and self.probe.loss.batch_loss is None:
+                remedy += f" Or measure on fewer parts of the batch: batches={num_samples // 2}."
             raise BatchesError(
-                f"At least 2 batches are needed to compare gradients. Found {found} in the loader. "
-                + self.few_batches_remedy
+                f"At least 2 batches are needed to compare gradients. Found {found} in the loader. {remedy}"
             )
         if found < self.batches:
             self.probe.warn_once(

@@ -196,6 +196,11 @@ class EarlyStopping:
         return tuple(self._readings)
 
     @property
+    def num_calls(self) -> int:
+        """The number of calls of `step` and `skip`."""
+        return self._calls
+
+    @property
     def kept_epoch(self) -> int | None:
         """The epoch of the weights that `restore()` loads, or None if there are none."""
         return self._snapshot.epoch
@@ -236,8 +241,12 @@ class EarlyStopping:
                     gather(lambda: self._record(reading, report=rank() == 0))
                 else:
                     self._record(reading)
-        self._calls += 1
+        self.skip()
         return self._decision
+
+    def skip(self) -> None:
+        """Count an epoch (or a step) without measuring, in place of a call of `step`."""
+        self._calls += 1
 
     def check(self, loader: Iterable[Batch], *, against: Iterable[Batch] | None = None) -> None:
         """Measure once without recording anything, to find out before training what cannot be measured.

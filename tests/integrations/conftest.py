@@ -17,14 +17,10 @@ from __future__ import annotations
 import importlib
 import json
 import multiprocessing
-import os
 import signal
 import socket
 import sys
-import traceback
-import warnings
 from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -315,53 +311,40 @@ def padded_texts():
     return make
 
 
-def run_child(main: Callable[..., None], arguments: tuple[Any, ...], environment: dict[str, str], log: Path) -> None:
-    os.environ.update(environment)
-    warnings.resetwarnings()  # as in a program by itself: warnings are not errors
-    code = 1
-    try:
-        with log.open("w") as file, redirect_stdout(file), redirect_stderr(file):
-            try:
-                main(*arguments)
-                code = 0
-            except BaseException:
-                traceback.print_exc()
-    finally:
-        os._exit(code)  # at once: exit handlers of the forked process may wait for threads that it does not have
-
-
 @pytest.fixture
 def run_program(tmp_path):
     """Run `main` of a file of programs/ in child processes, one per rank; return their exit codes and output.
 
-    The children are forks: the framework is imported once, here. Children that hang are killed, and fail the test.
+    They are not forks of this process: after an operation of torch that used several threads, a fork of it hangs in the
+    next one. Children that hang are killed, and fail the test.
     """
-    if "fork" not in multiprocessing.get_all_start_methods():
-        pytest.skip("forks a process that has imported the framework")
+    method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+    context = multiprocessing.get_context(method)
 
-    def run(name: str, *arguments: Any, ranks: int = 1, timeout: float = 150.0) -> tuple[list[int | None], str]:
-        main, context = load_program(name).main, multiprocessing.get_context("fork")
+    def run(name: str, *arguments: Any, ranks: int = 1, timeout: float = 300.0) -> tuple[list[int | None], str]:
+        target = load_program("child_process").run
+        context.set_forkserver_preload([name])  # the framework is imported once, if this is the first program
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = str(free.getsockname()[1])
         logs = [tmp_path / f"log{rank}.txt" for rank in range(ranks)]
         processes = []
         for rank in range(ranks):
-            environment = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+            environment = {"CUDA_VISIBLE_DEVICES": ""}
             if ranks > 1:  # as torchrun sets them
                 environment |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "TORCHELASTIC_RUN_ID": "test"}
                 environment |= {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks)}
                 environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-            processes.append(context.Process(target=run_child, args=(main, arguments, environment, logs[rank])))
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
-            for process in processes:
-                process.start()
+            processes.append(context.Process(target=target, args=(name, arguments, environment, logs[rank])))
+        for process in processes:
+            process.start()
+        codes = []
         for process in processes:
             process.join(timeout)
+            codes.append(process.exitcode)  # None if it hangs
             process.kill()
             process.join()
-        return [process.exitcode for process in processes], "".join(log.read_text()[-3000:] for log in logs)
+        return codes, "".join(log.read_text()[-3000:] for log in logs if log.exists())
 
     return run
 
@@ -371,7 +354,7 @@ def kill_program(run_program):
     """Run a file of programs/ that kills itself at the given epoch or step."""
 
     def run(name: str, folder: Path, kill_at: int) -> None:
-        codes, printed = run_program(name, folder, kill_at, timeout=60.0)
+        codes, printed = run_program(name, folder, kill_at)
         assert codes == [-signal.SIGKILL], printed
         assert any(folder.iterdir())
 

@@ -188,7 +188,7 @@ def test_bad_arguments_of_attach_are_refused_before_training(mlp, loader):
 def test_too_few_batches_are_refused_with_a_remedy(mlp, mnist):
     trainer, _ = make_trainer(mlp)
     HeldInStopping(loss_fn=LOSS).attach(trainer, mlp)
-    with pytest.raises(BatchesError, match="Found 1 in the loader. Train with a smaller batch size"):
+    with pytest.raises(BatchesError, match="Found 1 in the loader. Train with a smaller batch size: at most 2."):
         trainer.run(DataLoader(Subset(mnist, range(9)), batch_size=9), max_epochs=1)
 
 

@@ -17,10 +17,11 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from heldin import GradientDisparity
-from heldin.errors import LossError, UnmeasurableError
+from heldin.errors import HeldinWarning, UnmeasurableError
 from heldin.integrations.skorch import HeldInStopping, NetLosses
 
 NUM_BATCHES = 10  # per epoch
+LOSS = nn.CrossEntropyLoss()
 
 
 def make_net(module, *callbacks, kind=NeuralNetClassifier, **options):
@@ -206,15 +207,57 @@ def test_the_nets_own_loss_gives_the_same_values_as_a_given_loss(mnist, make_mlp
     assert values[0] == pytest.approx(values[1], rel=1e-5)
 
 
-def test_a_criterion_that_only_averages_is_refused_unless_a_loss_is_given(mlp, mnist, values_of):
-    class Averaged(nn.Module):
-        def forward(self, scores, y):
-            return cross_entropy(scores, y)
+class Averaged(nn.Module):
+    def forward(self, scores, y):
+        return cross_entropy(scores, y)
 
-    with pytest.raises(LossError, match="sample_losses"):
-        fit(make_net(mlp, HeldInStopping(), criterion=Averaged, max_epochs=1), mnist)
-    net = make_net(mlp, HeldInStopping(loss_fn=nn.CrossEntropyLoss()), criterion=Averaged, max_epochs=1)
-    assert len(values_of(fit(net, mnist))) == 1
+
+class Dice(nn.Module):
+    def forward(self, scores, y):
+        found, target = scores.softmax(1), nn.functional.one_hot(y, 10)
+        return 1.0 - 2.0 * (found * target).sum() / (found.sum() + target.sum())
+
+
+class Summed(NeuralNetClassifier):
+    """A loss that is neither the mean nor the sum of the criterion's, and a penalty."""
+
+    def get_loss(self, y_pred, y_true, *args, **kwargs):
+        penalty = sum(parameter.square().sum() for parameter in self.module_.parameters())
+        return 3.0 * super().get_loss(y_pred, y_true, *args, **kwargs).sum() + 0.01 * penalty
+
+
+@pytest.mark.parametrize(
+    "options", [{"criterion": Averaged}, {"criterion__weight": torch.ones(10) * 2.0}], ids=["averages", "weights"]
+)
+def test_a_criterion_that_averages_is_taken_apart(options, make_mlp, mnist, values_of):
+    values = []
+    for arguments in ({}, {"loss_fn": nn.CrossEntropyLoss()}):
+        net = make_net(make_mlp(), HeldInStopping(**arguments), max_epochs=2, **options)
+        values.append(values_of(fit(net, mnist)))
+    assert values[0] == pytest.approx(values[1], rel=1e-4)
+    assert len(values[0]) == 2
+
+
+def test_a_penalty_is_left_out_of_a_loss_that_is_taken_apart(make_mlp, mnist, values_of):
+    net = make_net(make_mlp(), HeldInStopping(), kind=Summed, max_epochs=1)
+    with pytest.warns(HeldinWarning, match="A part of the training loss is the same for every batch"):
+        fit(net, mnist)
+    given = fit(make_net(make_mlp(), HeldInStopping(loss_fn=LOSS), kind=Summed, max_epochs=1), mnist)
+    assert values_of(net) == pytest.approx(values_of(given), rel=1e-3)
+
+
+def test_a_criterion_of_whole_batches_is_measured_with_a_notice(mlp, mnist, values_of):
+    net = make_net(mlp, HeldInStopping(), criterion=Dice, max_epochs=2)
+    with pytest.warns(HeldinWarning, match="measured as one number per batch"):
+        fit(net, mnist)
+    assert len(values_of(net)) == 2
+    assert net.heldin_.stopper.signals["gradient_disparity"].rescale == "mean"
+    loaded = pickle.loads(pickle.dumps(net))
+    assert loaded.heldin_.sentence == net.heldin_.sentence
+    with pytest.warns(HeldinWarning, match="measured as one number per batch"):
+        loaded.partial_fit(*mnist.tensors, epochs=1)
+    assert values_of(loaded)[:2] == values_of(net)
+    assert len(values_of(loaded)) == 3
 
 
 def test_named_inputs_and_a_validation_split(mnist, values_of):

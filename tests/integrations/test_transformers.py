@@ -176,7 +176,8 @@ def test_the_loss_of_a_sample_is_the_models_loss_for_it_alone(name, padded_texts
         batch["labels"] = LABELS[name]()
     losses = OutputLosses()
     alone = [model(**sample).loss for sample in split_into_samples(batch)]
-    torch.testing.assert_close(losses(model, batch), torch.stack(alone), rtol=1e-5, atol=1e-8)
+    torch.testing.assert_close(losses.alone(model, batch), torch.stack(alone), rtol=1e-5, atol=1e-8)
+    torch.testing.assert_close(losses(model, batch).mean(), model(**batch).loss)
 
 
 def test_labels_are_smoothed_as_by_the_trainer(make_trainer, padded_texts):
@@ -184,7 +185,8 @@ def test_labels_are_smoothed_as_by_the_trainer(make_trainer, padded_texts):
     trainer = make_trainer(model.eval(), label_smoothing_factor=0.2)
     losses = OutputLosses(label_smoothing=0.2)
     expected = torch.stack([trainer.compute_loss(model, sample) for sample in split_into_samples(batch)])
-    assert torch.allclose(losses(model, batch), expected, rtol=1e-5)
+    assert torch.allclose(losses.alone(model, batch), expected, rtol=1e-5)
+    assert torch.allclose(losses(model, batch).mean(), trainer.compute_loss(model, batch), rtol=1e-5)
 
 
 def test_the_models_own_loss_gives_the_same_values_as_a_given_loss(run, make_trainer, make_mlp, values_of):
@@ -407,7 +409,7 @@ def test_a_loss_of_flattened_tokens_is_folded(make_trainer, padded_texts, values
         labels = batch["labels"][:, 1:]
         scores = model(**batch).logits[:, :-1].transpose(1, 2)
         losses = cross_entropy(scores, labels, reduction="none", label_smoothing=0.5)
-        return 0.5 * losses.sum(1) / (labels != -100).sum(1)
+        return 0.5 * losses.sum(1) * len(labels) / (labels != -100).sum()
 
     texts = [{name: value[0] for name, value in padded_texts(1, 9).items()} for _ in range(40)]
     values = []

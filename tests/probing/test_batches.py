@@ -38,6 +38,7 @@ from heldin.probing.batches import (
     clone_tensors,
     copy_loader,
     map_tensors,
+    refuse_samples_second,
     require_pair,
     select_samples,
     split_samples,
@@ -798,3 +799,34 @@ def test_a_batch_that_is_not_a_pair_is_refused_with_the_remedy(batch, found):
         require_pair(batch)
     with pytest.raises(UnmeasurableError, match=r"\. Leave it out\.$"):
         require_pair(batch, UnmeasurableError, "Leave it out.")
+
+
+def tokens_first(samples):
+    return [torch.stack(column, 1) for column in zip(*samples, strict=True)]
+
+
+def tokens_first_and_flat(samples):
+    ids, labels = tokens_first(samples)
+    return ids, labels.flatten()
+
+
+def with_lengths(samples):
+    return [*tokens_first(samples), torch.full((len(samples),), 7)]
+
+
+@pytest.mark.parametrize("collate", [tokens_first, tokens_first_and_flat, with_lengths])
+@pytest.mark.parametrize("num", [30, 28, 4])
+def test_batches_in_which_samples_come_second_are_refused(collate, num):
+    data = TensorDataset(torch.randint(9, (num, 7)), torch.randint(9, (num, 7)))
+    loader = DataLoader(data, batch_size=6, collate_fn=collate)
+    with pytest.raises(
+        BatchesError, match=r"Found shape \(7, \d\), from a loader with batch_size=\d: samples come second"
+    ):
+        refuse_samples_second(loader, draw(loader, 5, seed=0))
+    loader = DataLoader(data, batch_size=6)
+    refuse_samples_second(loader, draw(loader, 5, seed=0))
+    square = DataLoader(TensorDataset(torch.randn(28, 6)), batch_size=6)  # the last batch is smaller
+    refuse_samples_second(square, draw(square, 5, seed=0))
+    nodes = [(torch.zeros(7, 6), torch.zeros(6))]  # 6 features of 7 nodes, of 6 graphs
+    refuse_samples_second(square, nodes)
+    refuse_samples_second(nodes, nodes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import random
 import threading
 import weakref
@@ -11,6 +12,7 @@ from collections import deque
 import numpy as np
 import pytest
 import torch
+from tests.interruptions import InterruptAt
 from torch import Tensor, nn
 from torch.nn.modules import module as torch_module
 from torch.utils.data import ChainDataset, DataLoader, IterableDataset, RandomSampler, Subset, TensorDataset
@@ -264,6 +266,47 @@ def test_autocast_is_off_inside_unless_requested(autocast):
         with eager(autocast=autocast):
             assert (matrix @ matrix).dtype == (torch.bfloat16 if autocast else torch.float32)
         assert (matrix @ matrix).dtype == torch.bfloat16
+
+
+def modes():
+    return (
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        torch.is_autocast_enabled("cpu"),
+        torch.ones(2, 2).matmul(torch.ones(2, 2)).dtype,
+        torch._dynamo.eval_frame._stance.stance,
+    )
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # raised while a generator is closed
+@pytest.mark.parametrize("around", [torch.no_grad, torch.inference_mode])
+def test_an_interruption_at_any_line_loses_no_mode(around):
+    importlib.import_module("torch._dynamo")
+
+    def enter_and_leave():
+        with UndoOnError(), eager():
+            pass
+
+    with around(), torch.autocast("cpu", dtype=torch.bfloat16):
+        before = modes()
+        with InterruptAt() as counted:
+            enter_and_leave()
+        for number in range(1, counted.lines + 1):
+            with pytest.raises(KeyboardInterrupt), InterruptAt(number):
+                enter_and_leave()
+            assert modes() == before, f"interrupted at line {number} of {counted.lines}"
+    assert modes()[:3] == (True, False, False)
+
+
+def test_a_vmap_that_was_interrupted_is_closed():
+    def interrupt(x):
+        torch._C._functorch._vmap_increment_nesting(2, "error")  # as if its end were interrupted
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), eager():
+        torch.func.vmap(interrupt)(torch.ones(3))
+    assert torch._C._functorch.get_dynamic_layer_stack_depth() == 0
+    assert torch.func.vmap(torch.sin)(torch.zeros(3)).tolist() == [0.0, 0.0, 0.0]
 
 
 GLOBAL_DRAWS = {

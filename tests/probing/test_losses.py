@@ -460,6 +460,20 @@ def test_a_model_with_several_outputs_is_refused_with_a_template():
         losses_of(nn.MSELoss(), Autoencoder(), (torch.randn(4, 3), torch.randn(4, 3)))
 
 
+def test_scores_of_tokens_with_the_classes_last_are_refused_with_the_remedy():
+    target = torch.zeros(4, 6, dtype=torch.long)
+    with pytest.raises(LossError, match=r"outputs of shape \(4, 6, 3\).*loss\(outputs.transpose\(1, 2\), targets\)"):
+        losses_of(nn.CrossEntropyLoss(), Scores(4, 6, 3), (torch.zeros(4), target))
+
+
+def test_an_error_of_a_loss_of_several_outputs_is_explained_with_a_template():
+    def loss(outputs, targets):
+        return F.binary_cross_entropy(outputs[0].sigmoid(), targets, reduction="none")
+
+    with pytest.raises(LossError, match=r"target size[\s\S]*output_0, output_1, output_2 = model\(inputs\)"):
+        losses_of(loss, Autoencoder(), (torch.randn(4, 3), torch.zeros(4)))
+
+
 def test_a_model_with_further_arguments_is_refused_with_a_template():
     with pytest.raises(LossError, match=r"missing 1 required positional argument: 'hidden'[\s\S]*def sample_losses"):
         losses_of(nn.MSELoss(), Recurrent(), (torch.randn(4, 3), torch.randn(4, 2)))

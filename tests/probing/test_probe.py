@@ -396,7 +396,7 @@ def test_parameters_without_a_gradient_in_any_batch_are_named_once():
     probe = Probe(Experts(2, unused=2), per_sample)
     message = (
         r"4 of 8 trainable parameters received no gradient in any batch: "
-        r"unused\.0\.weight, unused\.0\.bias, unused\.1\.weight and 1 more\."
+        r"unused\.0\.weight, unused\.0\.bias, unused\.1\.weight and 1 more\. .* look for .detach"
     )
     with pytest.warns(HeldinWarning, match=message) as caught:
         probe.gradients(make_batches())
@@ -407,6 +407,27 @@ def test_parameters_without_a_gradient_in_any_batch_are_named_once():
         HeldinWarning, match=r"4 of 6 .*: experts\.1\.weight, experts\.1\.bias, experts\.2\.weight and 1"
     ):
         Probe(Experts(3), per_sample).gradients(make_batches(1))
+
+
+class NoGradientInside(nn.Module):
+    """No input of the checkpoint needs a gradient, so none of the parameters inside gets one."""
+
+    def __init__(self, use_reentrant):
+        super().__init__()
+        self.inside, self.skip, self.use_reentrant = nn.Linear(3, 2), nn.Linear(3, 2), use_reentrant
+
+    def forward(self, x):
+        return checkpoint(self.inside, x, use_reentrant=self.use_reentrant) + self.skip(x)
+
+
+def test_reentrant_checkpointing_is_named_as_the_likely_cause_of_missing_gradients():
+    message = r"2 of 4 .*: inside.weight, inside.bias\. .* the likely cause is reentrant .*use_reentrant=False"
+    with (
+        pytest.warns(UserWarning, match="None of the inputs have requires_grad=True"),
+        pytest.warns(HeldinWarning, match=message),
+    ):
+        Probe(NoGradientInside(use_reentrant=True), per_sample).gradients(make_batches())
+    Probe(NoGradientInside(use_reentrant=False), per_sample).gradients(make_batches())
 
 
 def test_another_error_of_autograd_is_raised_unchanged():

@@ -20,6 +20,7 @@ from torch.optim import Optimizer
 from heldin.distributed import gather, is_distributed, rank
 from heldin.errors import (
     HeldinError,
+    LossError,
     MissingExtraError,
     UnmeasurableError,
     missing_package,
@@ -27,7 +28,13 @@ from heldin.errors import (
     unknown_argument,
     warn,
 )
-from heldin.integrations._captured_losses import CapturedLosses, ChangedLossError, LossForm
+from heldin.integrations._captured_losses import (
+    CapturedLosses,
+    ChangedLossError,
+    LossForm,
+    is_same_loss,
+    value_and_gradient,
+)
 from heldin.measuring import NUM_BATCHES, Probes, SignalChoice
 from heldin.probing import Probe, draw
 from heldin.probing.batches import Batch, split_batch, to_device
@@ -35,7 +42,7 @@ from heldin.probing.isolation import unwrap_model
 from heldin.probing.losses import BatchLoss, LossFunction, SampleLosses
 from heldin.probing.output_losses import OutputLosses
 from heldin.rules import Rule
-from heldin.signals import GradientDisparity, signals_by_label
+from heldin.signals import GradientDisparity, Signal, signals_by_label
 from heldin.snapshots import Keep
 from heldin.stopping import EarlyStopping
 from heldin.types import Decision, StopReason
@@ -191,13 +198,13 @@ class Adapter:
             report: prints the sentence, on one rank; None prints nothing.
         """
         model = unwrap_model(model)
-        losses, signal = self._given_losses, self.signal
+        if resume and self._pending_state is None and self._stopper is not None and self._stopper.num_calls:
+            self._pending_state = self._stopper.state_dict()
+        losses, signal = self._given_losses, self._signal_of_state()
         if not self._loss_given:
             losses = Losses(sample_losses=sample_losses)
             if sample_losses is None and captured is not None and loader is not None:
                 losses, signal = self._resolve_captured(model, captured, loader, together=together)
-        if resume and self._pending_state is None and self._stopper is not None:
-            self._pending_state = self._stopper.state_dict()
         stopper = self._create_stopper(model, losses, optimizer, signal=signal, together=together)
         if self._pending_state is not None:
             stopper.load_state_dict(self._pending_state)
@@ -234,7 +241,7 @@ class Adapter:
                 stop = self.stopper.step(self._source(loader)).stop
             except ChangedLossError as error:  # at the first reading, after a warm-up; later ones are NaN
                 self.stopper.reader.probe.warn_once("changed loss", f"Nothing is measured. {error}")
-                self.stopper._calls += 1
+                self.stopper.skip()
                 return {}
             if stop:
                 self._report_once()
@@ -267,6 +274,16 @@ class Adapter:
     def _measuring(self) -> AbstractContextManager[None]:
         """The context of a measurement; overridden where the framework changes the model."""
         return nullcontext()
+
+    def _measures_loss(self, step: BatchLoss, loader: Iterable[Batch]) -> bool:
+        """True if the mean of the losses of the stopper is the loss that `step` computes, on one batch."""
+        (batch,) = draw(self._source(loader), 1, seed=self.seed)
+        probe = self.stopper.reader.probe
+        try:
+            measured = value_and_gradient(probe, lambda model, batch: probe.losses(batch).mean(), batch)
+        except LossError:  # it averages by itself
+            return False
+        return is_same_loss(measured, value_and_gradient(probe, step, batch))
 
     def _resolve_captured(
         self, model: nn.Module, captured: CapturedLosses, loader: Iterable[Batch], *, together: bool
@@ -303,18 +320,30 @@ class Adapter:
                     "of the weights. It is left out. Signals are measured on the loss of the data, as in the paper."
                 )
             return Losses(sample_losses=captured), self.signal
-        rescaled = {
-            label: replace(signal, rescale="mean")
-            for label, signal in signals.items()
-            if type(signal) is GradientDisparity and signal.rescale == "std"
-        }
+        rescaled = self._signals_for_batch_loss()
         changed = 'Gradient disparity is re-scaled by the mean loss: rescale="mean" instead of "std". '
         _notify(
             "The training loss is not a sum of losses of single samples, as for contrastive and dice losses, so it is "
-            f"measured as one number per batch. {changed if rescaled else ''}If it has losses of single samples, pass "
-            "sample_losses=f with f(model, batch) -> tensor of shape (m,)."
+            f"measured as one number per batch. {changed if rescaled != signals else ''}If it has losses of single "
+            "samples, pass sample_losses=f with f(model, batch) -> tensor of shape (m,)."
         )
-        return Losses(batch_loss=captured.batch_loss), {**signals, **rescaled}
+        return Losses(batch_loss=captured.batch_loss), rescaled
+
+    def _signals_for_batch_loss(self) -> dict[str, Signal[Any]]:
+        """The signals, with gradient disparity re-scaled by the mean loss."""
+        return {
+            label: replace(signal, rescale="mean")
+            if type(signal) is GradientDisparity and signal.rescale == "std"
+            else signal
+            for label, signal in signals_by_label(self.signal).items()
+        }
+
+    def _signal_of_state(self) -> SignalChoice:
+        """The signals of the state to continue from: those for a batch loss, if the loss was found to be one."""
+        rescaled = self._signals_for_batch_loss()
+        labels = [signal.label for signal in rescaled.values()]
+        found = (self._pending_state or {}).get("signals")
+        return rescaled if not self._loss_given and found == labels else self.signal
 
     def _measuring_model(self, model: nn.Module) -> AbstractContextManager[None]:
         """The context of a measurement before there is a stopper."""
@@ -353,14 +382,14 @@ class Adapter:
             together=together,
             unit="epoch" if self.every is None else "step",
         )
-        stopper.reader.few_batches_remedy = "Train with a smaller batch size, a fifth of the data or less."
+        stopper.reader.few_batches_remedy = "Train with a smaller batch size: at most {size}."
         return stopper
 
     def _create_placeholder(self) -> EarlyStopping:
         """Return a stopper for a model with one parameter: it checks the arguments, and can load a state."""
         model = nn.ParameterList([torch.zeros(1)])
         losses = self._given_losses if self._loss_given else Losses(mse_loss)
-        return self._create_stopper(model, losses, torch.optim.SGD(model.parameters()))
+        return self._create_stopper(model, losses, torch.optim.SGD(model.parameters()), signal=self._signal_of_state())
 
 
 class OutputAdapter(Adapter):

@@ -20,9 +20,9 @@ from torch._C._functorch import is_functorch_wrapped_tensor
 from heldin.errors import LossError, NotFiniteError, UnmeasurableError
 from heldin.integrations._loss_decomposition import Decomposition, decompose, losses_alone
 from heldin.integrations._loss_recorder import Recorder, Term
-from heldin.probing.batches import Batch, select_samples
+from heldin.probing.batches import Batch, select_samples, to_device
 from heldin.probing.output_losses import InferredLosses
-from heldin.probing.probe import derivatives
+from heldin.probing.probe import Probe, derivatives
 
 LOSS_REMEDY = (
     "Pass loss_fn=, the loss training uses on (inputs, targets) batches, sample_losses=f with "
@@ -53,7 +53,7 @@ class CapturedLosses(InferredLosses):
     Args:
         run: f(model, batch) -> the number, or a dictionary with it as `"loss"`.
         num_samples: f(batch) -> m; by default the first dimension of the first tensor of the batch.
-        held: random generators that `run` uses.
+        held: modules and random generators that `run` uses, apart from those of the model.
 
     Call `identify` before the losses are used. Without it, the recorded terms have to explain the whole loss.
     """
@@ -208,6 +208,21 @@ def _loss_of(returned: object) -> Tensor:
         found = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else f"a {type(loss).__name__}"
         raise LossError(f"The training step should return its loss, one number. Found {found}. {LOSS_REMEDY}")
     return loss.reshape(()) if loss.ndim else loss
+
+
+def value_and_gradient(probe: Probe, loss: Callable[[Any, Batch], Tensor], batch: Batch) -> tuple[float, list[Tensor]]:
+    """The value and the gradient of a loss f(model, batch), in a session of the probe."""
+    with probe.session() as devices:
+        value = loss(probe.model, to_device(batch, devices))
+        return float(value.detach()), gradient(value, probe.parameters())
+
+
+def is_same_loss(one: tuple[float, list[Tensor]], other: tuple[float, list[Tensor]]) -> bool:
+    """True if two losses of a batch have the same value and gradient. Before training most values are about equal."""
+    if not abs(one[0] - other[0]) <= 3e-4 * abs(other[0]):
+        return False
+    tolerance = max(1e-3, *(torch.finfo(part.dtype).eps ** 0.5 for part in other[1]))
+    return bool(norm(_difference(one[1], other[1])) <= tolerance * norm(other[1]))
 
 
 def gradient(loss: Tensor, parameters: Sequence[nn.Parameter]) -> list[Tensor]:

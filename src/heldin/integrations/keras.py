@@ -20,10 +20,10 @@ from torch import Tensor, nn
 
 from heldin.errors import ArgumentError, HeldinError, LossError, MissingExtraError
 from heldin.integrations._adapter import Adapter, Losses, missing_extra
-from heldin.integrations._captured_losses import LOSS_REMEDY
+from heldin.integrations._captured_losses import CapturedLosses
 from heldin.measuring import NUM_POOLED
-from heldin.probing.batches import Batch, draw
-from heldin.probing.isolation import derive_seed, preserve_state, seeded_randomness
+from heldin.probing.batches import Batch
+from heldin.probing.isolation import derive_seed
 from heldin.probing.losses import LossFunction, SampleLosses, unreduced
 from heldin.signals import signals_by_label
 
@@ -50,9 +50,9 @@ if keras.backend.backend() != "torch":
 class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
     """Early stopping from the training data alone: `model.fit(x, y, callbacks=[HeldInStopping(patience=5)])`.
 
-    The loss is the compiled one, of a model with one output; the state is saved with its weights. `loss_fn` is called
-    as `loss_fn(model(inputs), targets)`, `sample_losses` and `batch_loss` as `f(model, batch)`. Put this callback
-    first, so that the others see its values and save its state.
+    The loss is the compiled one, or that of `compute_loss` if it is another one or the model has several outputs. The
+    state is saved with the weights. `loss_fn` is called as `loss_fn(model(inputs), targets)`, `sample_losses` and
+    `batch_loss` as `f(model, batch)`. Put this callback first, so that the others see its values and save its state.
 
     Examples:
         >>> import keras, numpy
@@ -130,9 +130,11 @@ class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
         self._pending_state = None
 
     def check(self, loader: Iterable[Batch]) -> None:
-        """Compare the compiled loss with the per-sample losses computed here, too."""
-        if not self._loss_given:
-            _check_loss(self.model, draw(loader, 1, seed=self.seed)[0])
+        """Find out what cannot be measured, and whether the loss of training is the compiled one."""
+        if not self._loss_given and not self._measures_loss(_training_loss, loader):
+            captured = CapturedLosses(_training_loss, self.num_samples)
+            # Two parts of the first batch are compared: the same batch twice would make anything else a penalty.
+            self._bind(captured=captured, loader=[*loader][:1] if self.data is None else loader, resume=True)
         super().check(loader)
 
     def measure_and_decide(self, loader: Iterable[Batch]) -> dict[str, float]:
@@ -158,15 +160,18 @@ class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
             return
         if self._pending_state is None and (epoch == 0 or self._stopper is None):
             self._sampler.batches.clear()
-        report = print if (self.params or {}).get("verbose", 1) else None
-        self.bind(self.model, steps=self._num_steps(), resume=epoch > 0, report=report)
+        self._bind(resume=epoch > 0)
         self._bound = True
         self._sampler.restart(len(self.stopper.history))
         self._already_stopped = self.decision.stop
         self._stop()
 
+    def _bind(self, **options: Any) -> None:
+        report = print if (self.params or {}).get("verbose", 1) else None
+        self.bind(self.model, steps=self._num_steps(), report=report, **options)
+
     def _resolve_losses(self, model: nn.Module, losses: Losses) -> Losses:
-        if not isinstance(model, keras.Model):
+        if not isinstance(model, keras.Model) or isinstance(losses.sample_losses, CapturedLosses):
             return losses
         if losses.batch_loss is not None:
             return Losses(batch_loss=StatelessLosses(sample_losses=losses.batch_loss))
@@ -281,18 +286,12 @@ def _stateless(model: keras.Model) -> Any:
     return keras.StatelessScope(state_mapping=weights, collect_losses=True)
 
 
-def _check_loss(model: keras.Model, batch: object) -> None:
-    """Refuse a model whose loss is not the mean (or sum) of the per-sample losses computed here."""
+def _training_loss(model: keras.Model, batch: object) -> Tensor:
+    """The loss of training on a batch, as one number."""
     inputs, targets, weights = keras.utils.unpack_x_y_sample_weight(batch)
-    with torch.no_grad(), seeded_randomness(0), preserve_state(model, mode="eval"), _stateless(model):
-        outputs = _outputs(model, inputs)
-        losses = _compiled_losses(model, outputs, targets, weights)
-        total = model.compute_loss(inputs, targets, outputs, weights)
-    if not any(torch.allclose(reduced, total, rtol=1e-3, equal_nan=True) for reduced in (losses.mean(), losses.sum())):
-        raise LossError(
-            f"The loss of the model should be its compiled loss, of one output. Found {float(total):.6g} instead of "
-            f"{float(losses.mean()):.6g}: compute_loss was overridden, or the loss is weighted. {LOSS_REMEDY}"
-        )
+    with _stateless(model):
+        loss: Tensor = model.compute_loss(inputs, targets, _outputs(model, inputs), weights)
+    return loss
 
 
 def _outputs(model: keras.Model, inputs: object) -> Any:
@@ -302,7 +301,7 @@ def _outputs(model: keras.Model, inputs: object) -> Any:
 
 def _compiled_losses(model: keras.Model, outputs: object, targets: object, weights: Tensor | None) -> Tensor:
     if not isinstance(outputs, Tensor) or not isinstance(targets, Tensor):
-        raise LossError(f"The model should have one output and one target. Found more of them. {LOSS_REMEDY}")
+        raise LossError("The model should have one output and one target. Found more of them.")
     losses = _unreduced_loss(model.loss, outputs, targets)(targets, outputs, weights)
     total: Tensor = losses + sum(model.losses)  # the losses of regularizers, added to each sample
     return total

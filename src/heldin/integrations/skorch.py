@@ -10,11 +10,13 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from heldin.integrations._adapter import Adapter, missing_extra, replaced_attributes
+from heldin.integrations._captured_losses import CapturedLosses
 from heldin.probing.isolation import seeded_randomness
 from heldin.probing.losses import LossFunction, unreduced
 
@@ -31,9 +33,10 @@ LOOP_ARGUMENTS = ("X", "y", "epochs", "_routing_method")  # of fit_loop; all oth
 class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
     """Early stopping from the training data alone: `NeuralNet(..., callbacks=[HeldInStopping(patience=5)])`.
 
-    The loss is the net's own, if its criterion has a `reduction` or returns one loss per sample. Values are in the
-    history of the net; the state is in its pickles and in `Checkpoint(f_heldin=...)`. Put this callback first, so that
-    the others see its values. `partial_fit` and an unpickled net continue where they stopped; `fit` starts again.
+    The loss is the net's own. If its criterion only averages, the result is taken apart into losses of single samples,
+    or measured as one number per batch. Values are in the history of the net; the state is in its pickles and in
+    `Checkpoint(f_heldin=...)`. Put this callback first, so that the others see its values. `partial_fit` and an
+    unpickled net continue where they stopped; `fit` starts again.
 
     Examples:
         >>> import torch
@@ -49,30 +52,25 @@ class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
     """
 
     _loader: Iterable[object] = ()
+    _losses: Any = None  # the NetLosses of the current training
 
     def on_train_begin(self, net: NeuralNet, X: object = None, y: object = None, **kwargs: object) -> None:  # noqa: N803
         """Start, or continue if the net has been trained before."""
-        optimizer = getattr(net, "optimizer_", None)
-        optimizer = getattr(optimizer, "optimizer", optimizer)  # Accelerate wraps it
-        optimizer = optimizer if isinstance(optimizer, Optimizer) else None
-        losses = NetLosses(net)
-        self.bind(
-            net.module_,
-            sample_losses=losses,
-            optimizer=optimizer,
-            resume=len(net.history) > 0,
-            report=print if net.verbose else None,
-        )
+        self._losses = NetLosses(net)
+        self._bind(net, sample_losses=self._losses, resume=len(net.history) > 0)
         self._loader = ()
-        self._count_steps(optimizer)
+        self._count_steps(_optimizer_of(net))
         net.heldin_ = self  # where Checkpoint(f_heldin=...) looks for it
-        vars(net)["fit_loop"] = partial(self._run_fit_loop, net, net.fit_loop, losses)
+        vars(net)["fit_loop"] = partial(self._run_fit_loop, net, net.fit_loop, self._losses)
 
     def on_epoch_begin(self, net: NeuralNet, dataset_train: object = None, **kwargs: object) -> None:
-        """Create a loader as the net does."""
+        """Create a loader as the net does, and find out what cannot be measured."""
         if self._loader == ():
             with seeded_randomness(None):
                 self._loader = net.get_iterator(dataset_train, training=True)
+            if not self._loss_given and not self._measures_loss(self._losses.of_batch, self._loader):
+                captured = CapturedLosses(self._losses.of_batch, self.num_samples, [self._losses])
+                self._bind(net, captured=captured, loader=self._loader, resume=True)
             self.check(self._loader)
 
     def on_batch_end(self, net: NeuralNet, batch: object = None, training: bool = False, **kwargs: object) -> None:
@@ -93,6 +91,9 @@ class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
         self.finish()
         self._count_steps(None)
         self._loader, self._pending_state = (), None
+
+    def _bind(self, net: NeuralNet, **losses: Any) -> None:
+        self.bind(net.module_, optimizer=_optimizer_of(net), report=print if net.verbose else None, **losses)
 
     def _run_fit_loop(
         self, net: NeuralNet, fit_loop: Callable[..., object], losses: NetLosses, *args: object, **kwargs: object
@@ -121,7 +122,7 @@ class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
 
     def __getstate__(self) -> dict[str, object]:
         """Leave out the model, which the net pickles, and the objects of the current training."""
-        transient = {"_stopper": None, "_loader": (), "_step_counter": None, "_report": print}
+        transient = {"_stopper": None, "_loader": (), "_losses": None, "_step_counter": None, "_report": print}
         return {**vars(self), **transient, "_pending_state": self.state_dict()}
 
     def __setstate__(self, state: dict[str, object]) -> None:
@@ -144,15 +145,26 @@ class NetLosses(nn.Module):
         self.fit_params: dict[str, object] = {}
 
     def forward(self, model: nn.Module, batch: object) -> Tensor:
-        """Return the losses (m,) of a batch."""
+        """Return the losses (m,) of a batch; one number if the criterion averages them by itself."""
+        with _unreduced(self.criterion) as criterion:
+            return self._get_loss(model, batch, criterion)
+
+    def of_batch(self, model: nn.Module, batch: object) -> Tensor:
+        """Return the loss of training on a batch, as one number."""
+        return self._get_loss(model, batch, self.criterion)
+
+    def _get_loss(self, model: nn.Module, batch: object, criterion: LossFunction) -> Tensor:
         inputs, targets = unpack_data(batch)
-        with (
-            _unreduced(self.criterion) as criterion,
-            replaced_attributes(self.net, module_=model, criterion_=criterion),
-        ):
+        with replaced_attributes(self.net, module_=model, criterion_=criterion):
             outputs = self.net.infer(inputs, **self.fit_params)
-            losses: Tensor = self.net.get_loss(outputs, targets, X=inputs, training=True)
-        return losses
+            loss: Tensor = self.net.get_loss(outputs, targets, X=inputs, training=True)
+        return loss
+
+
+def _optimizer_of(net: NeuralNet) -> Optimizer | None:
+    optimizer = getattr(net, "optimizer_", None)
+    optimizer = getattr(optimizer, "optimizer", optimizer)  # Accelerate wraps it
+    return optimizer if isinstance(optimizer, Optimizer) else None
 
 
 @contextmanager

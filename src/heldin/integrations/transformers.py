@@ -23,9 +23,9 @@ from torch import Tensor, nn
 from heldin.distributed import gather, is_distributed
 from heldin.errors import ArgumentError, HeldinWarning, LossError
 from heldin.integrations._adapter import Losses, OutputAdapter, full_precision, missing_extra, replaced_attributes
-from heldin.integrations._captured_losses import LOSS_REMEDY, CapturedLosses, gradient, norm
+from heldin.integrations._captured_losses import LOSS_REMEDY, CapturedLosses, is_same_loss, value_and_gradient
 from heldin.probing import Probe, draw
-from heldin.probing.batches import Batch, to_device
+from heldin.probing.batches import Batch
 from heldin.probing.isolation import find_generators
 from heldin.probing.losses import SampleLosses, TrainingLoss
 from heldin.probing.output_losses import OutputLosses
@@ -162,24 +162,17 @@ class HeldInStopping(OutputAdapter, TrainerCallback):  # type: ignore[misc]
         return own if all(agree) else step
 
     def _is_own_loss(self, own: OutputLosses, step: CapturedLosses, model: nn.Module, loader: Iterable[Batch]) -> bool:
-        """True if the mean of the model's losses is the loss that the Trainer computes, for the same batch and seed.
-
-        Their gradients are compared too: before training most losses have about the same value.
-        """
+        """True if the mean of the model's losses is the loss that the Trainer computes, for the same batch and seed."""
         (batch,) = draw(self._source(loader), 1, seed=self.seed)
         probe = Probe(model, None, batch_loss=step.batch_loss)
-
-        def run(loss: Any) -> tuple[float, list[Tensor]]:
-            with full_precision(model), probe.session() as devices:
-                value = loss(model, to_device(batch, devices))
-                return float(value.detach()), gradient(value, probe.parameters())
-
         try:
-            inferred: tuple[float, list[Tensor]] | None = run(lambda *given: own(*given).mean())
+            with full_precision(model):
+                inferred = value_and_gradient(probe, lambda *given: own(*given).mean(), batch)
         except Exception:  # the model does not return its loss for such a batch, or it is another loss
             inferred = None
         try:
-            computed = run(step.batch_loss)
+            with full_precision(model):
+                computed = value_and_gradient(probe, step.batch_loss, batch)
         except Exception as error:  # whatever a compute_loss raises outside of training
             found = "" if inferred is None else f", while the mean of the losses of the model is {inferred[0]:.6g}"
             raise LossError(
@@ -187,11 +180,7 @@ class HeldInStopping(OutputAdapter, TrainerCallback):  # type: ignore[misc]
                 f"that is measured. Found that compute_loss raises {type(error).__name__}: {error}{found}. "
                 + LOSS_REMEDY
             ) from error
-        if inferred is None or not abs(inferred[0] - computed[0]) <= 3e-4 * abs(computed[0]):
-            return False
-        tolerance = max(1e-3, *(torch.finfo(part.dtype).eps ** 0.5 for part in computed[1]))
-        difference = [one - other for one, other in zip(inferred[1], computed[1], strict=True)]
-        return bool(norm(difference) <= tolerance * norm(computed[1]))
+        return inferred is not None and is_same_loss(inferred, computed)
 
     def _resolve_losses(self, model: nn.Module, losses: Losses) -> Losses:
         if losses.loss_fn is None or losses.sample_losses is not None or losses.batch_loss is not None:

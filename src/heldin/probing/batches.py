@@ -450,7 +450,7 @@ def split_batch(batch: Batch, num_parts: int, *, seed: int) -> list[Batch] | Non
 
     map_tensors(batch, collect, is_leaf=is_leaf)
     sizes = {tensor.shape[0] if tensor.ndim else 0 for tensor in tensors}
-    has_matrix = any(tensor.ndim > 1 and tensor.shape[0] == tensor.shape[1] for tensor in tensors)
+    has_matrix = any(tensor.ndim > 1 and tensor.shape[0] == tensor.shape[1] > 1 for tensor in tensors)
     if len(sizes) != 1 or has_matrix or any(part is not None for part in others):
         return None
     (num_samples,) = sizes
@@ -464,11 +464,33 @@ def split_indices(num_samples: int, num_parts: int, *, seed: int) -> list[Tensor
     """Return `num_parts` parts of the numbers below `num_samples` in random order, nearly equal in size."""
     if num_samples < 2 * num_parts:
         raise BatchesError(
-            f"A single batch should have at least 2 samples for each of its {num_parts} parts. Found {num_samples} "
-            "samples. Use more data, or fewer parts: batches=2."
+            f"A single batch should have at least 2 samples for each of its {num_parts} parts. Found {num_samples} in "
+            "all. Use more data" + (f", or fewer parts: batches={num_samples // 2}." if num_samples > 3 else ".")
         )
     order = torch.randperm(num_samples, generator=torch.Generator().manual_seed(seed), device="cpu")
     return list(order.tensor_split(num_parts))
+
+
+def refuse_samples_second(loader: Iterable[Batch], batches: Sequence[Batch]) -> None:
+    """Raise if the samples are the second dimension of batches (t, m): the batch size of the loader shows it."""
+    if not isinstance(loader, DataLoader) or loader.batch_size is None or not _has_indices(loader):
+        return
+    num = min(loader.batch_size, len(loader.dataset))  # type: ignore[arg-type]
+    tensors = max(map(tensors_of, batches), key=lambda tensors: sum(map(torch.numel, tensors)))  # not the smaller last
+    second = [tensor for tensor in tensors if tensor.ndim > 1 and tensor.shape[0] != tensor.shape[1] == num]
+    if not second:
+        return
+    lengths = {num * second[0].shape[0]}  # of flattened targets
+    if not any(tensor.is_floating_point() for tensor in second):
+        lengths.add(num)  # of a tensor with one value per sample, next to tokens
+    others = [tensor for tensor in tensors if all(tensor is not one for one in second)]
+    if all(tensor.ndim == 1 and tensor.numel() in lengths for tensor in others):
+        raise BatchesError(
+            "The first dimension of the tensors of a batch should be the sample. Found shape "
+            f"{tuple(second[0].shape)}, from a loader with batch_size={num}: samples come second. Put them first "
+            "(batch_first=True), or declare their number, num_samples=f with f(batch) -> int, and pass sample_losses=f "
+            "with f(model, batch) -> tensor of shape (m,)."
+        )
 
 
 def is_pair(batch: Batch) -> bool:
@@ -483,6 +505,10 @@ def require_pair(batch: Batch, error: type[HeldinError] = BatchesError, remedy: 
     found = f"a {type(batch).__name__}"
     if isinstance(batch, Mapping):
         found += f" with the keys {', '.join(map(repr, batch))}"
+        if "labels" in batch:
+            remedy = f"If the model returns its loss for such a batch, pass loss_fn=None. {remedy}"
+    elif isinstance(batch, Tensor):
+        remedy = f"A single batch is passed in a list, [(inputs, targets)]. {remedy}"
     elif isinstance(batch, (tuple, list)):
         found += f" of {len(batch)}"
     raise error(f"A batch should be a pair (inputs, targets). Found {found}. {remedy}")

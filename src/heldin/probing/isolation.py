@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch._C._functorch import get_dynamic_layer_stack_depth, pop_dynamic_layer_stack_and_undo_to_depth
 from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.nn.modules import module as torch_module
 from torch.nn.parallel import DataParallel, DistributedDataParallel
@@ -305,13 +306,19 @@ def _remove_hooks(undo: Undo, *registries: dict[int, Any]) -> None:
 @contextmanager
 def eager_full_precision(*, device_types: set[str], autocast: bool) -> Iterator[None]:
     """Gradients on, inference mode off, compiled code off; full precision, unless `autocast` leaves it as it is."""
-    with undoing() as undo, ExitStack() as stack:
-        stack.enter_context(torch.inference_mode(False))
-        stack.enter_context(torch.enable_grad())
-        if not autocast:
-            for device_type in device_types | {"cpu"}:
-                if torch.amp.is_autocast_available(device_type):
-                    stack.enter_context(torch.autocast(device_type, enabled=False))
+    with undoing() as undo:
+        # An interruption inside of vmap may leave its level open, and no later vmap would work.
+        undo.callback(pop_dynamic_layer_stack_and_undo_to_depth, get_dynamic_layer_stack_depth())
+        if torch.is_inference_mode_enabled():
+            normal_mode: Any = torch._C._InferenceMode(False)
+            undo.callback(normal_mode.__exit__, None, None, None)
+            normal_mode.__enter__()
+        undo.callback(torch._C._set_grad_enabled, torch.is_grad_enabled())
+        torch._C._set_grad_enabled(True)
+        for device_type in device_types | {"cpu"}:
+            if not autocast and torch.amp.is_autocast_available(device_type):
+                undo.callback(torch.set_autocast_enabled, device_type, torch.is_autocast_enabled(device_type))
+                torch.set_autocast_enabled(device_type, False)
         if "torch._dynamo" in sys.modules:  # otherwise nothing is compiled, and importing it is slow
             stances: list[Any] = []
             undo.callback(lambda: [stance.__exit__(None, None, None) for stance in stances])

@@ -39,7 +39,7 @@ LossFunction: TypeAlias = Callable[..., Tensor]
 PER_SAMPLE_REMEDY = (
     "Use a loss with a `reduction` argument (nn.CrossEntropyLoss(), F.mse_loss), one that returns a value per sample, "
     "or pass sample_losses=f with f(model, batch) -> tensor of shape (m,); inside it, call the loss with "
-    'reduction="none".'
+    'reduction="none". A loss that exists only for a whole batch (contrastive, dice) is passed as batch_loss=f.'
 )
 
 LOSS_REMEDY = (
@@ -102,8 +102,9 @@ class TrainingLoss:
 
     @property
     def parts(self) -> tuple[object, ...]:
-        """The objects that are called: they may hold modules and random generators."""
-        return self.loss_fn, self.sample_losses, self.batch_loss
+        """The objects that are called, and what they hold: modules and random generators among them."""
+        called = self.loss_fn, self.sample_losses, self.batch_loss
+        return *called, *(held for part in called for held in getattr(getattr(part, "__self__", part), "held", ()))
 
     def per_sample(self, *, check: bool = True, alone: bool = False) -> SampleLosses:
         """Return the function (model, batch) -> losses (m,), for the loss as it is now.
@@ -121,7 +122,7 @@ class TrainingLoss:
         if self.sample_losses is not None:
             return functools.partial(self._from_batch, check=check, alone=alone)
         loss_fn, ignored = unreduced(self.loss_fn), _ignored_index(self.loss_fn)
-        return functools.partial(_from_pair, loss_fn, ignored, check=check, alone=alone)
+        return functools.partial(_from_pair, loss_fn, ignored, self.num_samples, check=check, alone=alone)
 
     def of_batch(self, model: nn.Module, batch: Batch) -> Tensor:
         """The scalar that training differentiates, with the reduction and the class weights of the user's loss.
@@ -241,11 +242,20 @@ def without_ignored(loss_fn: LossFunction | None, batch: Batch) -> Batch | None:
 
 
 def _from_pair(
-    loss_fn: LossFunction, ignored: int | None, model: nn.Module, batch: Batch, *, check: bool, alone: bool
+    loss_fn: LossFunction,
+    ignored: int | None,
+    num_samples: Callable[[Batch], int] | None,
+    model: nn.Module,
+    batch: Batch,
+    *,
+    check: bool,
+    alone: bool,
 ) -> Tensor:
     require_pair(batch)
     losses, target = _losses_of_pair(loss_fn, model, batch)
     expected = target.shape[0] if isinstance(target, Tensor) and target.ndim else None
+    if num_samples is not None and check:
+        expected = int(num_samples(batch))
     mask = None
     if ignored is not None and isinstance(losses, Tensor) and losses.ndim and losses.shape == target.shape:
         mask = batch[1] != ignored  # not the copy: the loss may have written to it
@@ -310,14 +320,16 @@ def _losses_of_pair(loss_fn: LossFunction, model: nn.Module, batch: Batch) -> tu
         losses = loss_fn(output, target)
     except (TypeError, AttributeError, ValueError, RuntimeError, IndexError) as error:
         if _are_mismatched(output, target):
+            call = "loss(outputs.squeeze(1), targets.float())"
+            if output.ndim == 3 and output.shape[:2] == target.shape:  # classes last
+                call = "loss(outputs.transpose(1, 2), targets)"
             raise LossError(
                 "The loss should accept the outputs of the model and the targets of a batch. Found outputs of shape "
                 f"{tuple(output.shape)}, {output.dtype}, and targets of shape {tuple(target.shape)}, {target.dtype}: "
                 f"{str(error).rstrip('.')}. If the training loop changes them before it calls the loss, do the same: "
-                "loss_fn=lambda outputs, targets: loss(outputs.squeeze(1), targets.float()), for a loss with "
-                'reduction="none".'
+                f'loss_fn=lambda outputs, targets: {call}, for a loss with reduction="none".'
             ) from error
-        if isinstance(output, Tensor) or not isinstance(error, (TypeError, AttributeError)):
+        if isinstance(output, Tensor) or isinstance(error, torch.OutOfMemoryError):
             raise
         raise LossError(
             f"The loss should be computable from the output of the model and the targets. Found {_describe(output)}: "
@@ -339,7 +351,8 @@ def _are_mismatched(output: object, target: object) -> bool:
         return False
     if output.shape == target.shape:
         return not target.is_floating_point()
-    return target.is_floating_point() or target.ndim == output.ndim or target.numel() == output.numel()
+    tokens = output.ndim == 3 and output.shape[:2] == target.shape  # classes last
+    return tokens or target.is_floating_point() or target.ndim == output.ndim or target.numel() == output.numel()
 
 
 def _accepts(model: nn.Module, inputs: object) -> bool:

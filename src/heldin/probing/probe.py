@@ -241,11 +241,18 @@ class Probe:
         named = self.model.named_parameters()
         names = [name.removeprefix("_orig_mod.") for name, parameter in named if parameter in unreached]
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        cause = "look for .detach() or torch.no_grad() in `forward`"
+        if _uses_checkpoints(self.model):
+            cause = (
+                "the likely cause is reentrant gradient checkpointing of a part whose inputs need no gradient: write "
+                "checkpoint(..., use_reentrant=False), in transformers gradient_checkpointing_kwargs="
+                '{"use_reentrant": False}'
+            )
         self.warn_once(
             "unreached",
             f"{len(names)} of {len(parameters)} trainable parameters received no gradient in any batch: "
             f"{', '.join(names[:3])}{more}. They count as zeros, which is right for parts of the model that the loss "
-            "does not use; otherwise look for .detach() or torch.no_grad() in `forward`.",
+            f"does not use; otherwise {cause}.",
         )
 
     def _assemble(
@@ -383,6 +390,20 @@ def _has_reentrant_checkpoint(losses: Tensor) -> bool:
         seen.add(node)
         waiting.extend(following for following, _ in node.next_functions)
     return False
+
+
+def _uses_checkpoints(model: nn.Module) -> bool:
+    """True if parts of a model are checkpointed: a flag of transformers, or a call of `checkpoint` in a `forward`.
+
+    Reentrant checkpointing leaves no trace in the graph if no input of the part needs a gradient.
+    """
+    names = {
+        name
+        for module in model.modules()
+        for name in getattr(getattr(module.forward, "__code__", None), "co_names", ())
+    }
+    flagged = any(getattr(module, "gradient_checkpointing", False) is True for module in model.modules())
+    return flagged or bool(names & {"checkpoint", "checkpoint_sequential"})
 
 
 def as_real(gradient: Tensor) -> Tensor:
