@@ -24,7 +24,7 @@ for _ in range(60):
         break
 assert stopper.decision.stop, stopper
 assert stopper.restore() == stopper.kept_epoch
-resumed = heldin.EarlyStopping(model, loss_fn, patience=3)
+resumed = heldin.EarlyStopping(model, loss_fn, patience=3, keep="lowest")
 resumed.load_state_dict(stopper.state_dict())
 assert resumed.decision == stopper.decision
 assert len(stopper.frame()) == len(stopper.history)
