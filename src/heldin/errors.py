@@ -12,6 +12,8 @@ import sys
 import warnings
 from collections.abc import Iterable
 
+MAX_SHOWN = 200  # characters of a value in a message
+
 
 class HeldinError(Exception):
     """Base class of all errors that heldin raises."""
@@ -70,10 +72,12 @@ class HeldinWarning(UserWarning):
 
 
 def require_integer(name: str, value: object, *, at_least: int, remedy: str) -> None:
-    """Raise an `ArgumentError` unless `value` is an integer of at least `at_least`."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < at_least:
+    """Raise an `ArgumentError` unless `value` is an integer of at least `at_least` and below 2**63."""
+    if isinstance(value, bool) or not isinstance(value, int) or not at_least <= value < 2**63:
+        large = isinstance(value, int) and value >= 2**63
         raise ArgumentError(
-            f"Parameter `{name}` should be an integer of at least {at_least}. Found `{name} = {value!r}`. {remedy}"
+            f"Parameter `{name}` should be an integer {'below 2**63' if large else f'of at least {at_least}'}. "
+            f"Found `{name} = {short_repr(value)}`. {remedy}"
         )
 
 
@@ -83,7 +87,7 @@ def require_number(name: str, value: object, *, at_least: float = -math.inf, rem
     if not number or not abs(value) <= sys.float_info.max or value < at_least:  # type: ignore[arg-type, operator]
         bound = "" if at_least == -math.inf else f" of at least {at_least:g}"
         raise ArgumentError(
-            f"Parameter `{name}` should be a finite number{bound}. Found `{name} = {value!r}`. {remedy}"
+            f"Parameter `{name}` should be a finite number{bound}. Found `{name} = {short_repr(value)}`. {remedy}"
         )
 
 
@@ -92,7 +96,7 @@ def require_choice(name: str, value: object, choices: Iterable[str]) -> None:
     known = list(choices)
     if value not in known:
         raise ArgumentError(
-            f"Parameter `{name}` should be one of {', '.join(map(repr, known))}. Found `{name} = {value!r}`."
+            f"Parameter `{name}` should be one of {', '.join(map(repr, known))}. Found `{name} = {short_repr(value)}`."
             + near_match(value, known)
         )
 
@@ -117,9 +121,17 @@ def unknown_argument(function: str, name: str, known: Iterable[str]) -> UnknownA
     return UnknownArgumentError(f"{function}() got an unexpected argument {name!r}.{remedy}")
 
 
+def short_repr(value: object) -> str:
+    """The representation of a value for a message, cut off if it is long."""
+    if isinstance(value, int) and abs(value) > 10**100:  # Python refuses to print very long integers
+        return f"an integer of {value.bit_length()} bits"
+    text = repr(value)
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}... ({len(text)} characters)"
+
+
 def near_match(found: object, known: Iterable[str]) -> str:
     """Return the sentence that suggests the word of `known` closest to `found`, or an empty string."""
-    nearest = difflib.get_close_matches(str(found), list(known), n=1, cutoff=0.5)
+    nearest = difflib.get_close_matches(str(found)[:MAX_SHOWN], list(known), n=1, cutoff=0.5)
     return f" Did you mean {nearest[0]!r}?" if nearest else ""
 
 

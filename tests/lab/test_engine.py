@@ -328,6 +328,11 @@ def test_a_large_model_is_checked_without_memory_and_without_random_numbers(monk
     channels, size = (3, 32) if model.startswith(("vgg", "resnet")) else (1, 28)
     x, y = torch.zeros(20, channels, size, size), torch.arange(20) % 2
     monkeypatch.setattr("heldin.lab.engine.load", lambda *_: Arrays("toy", x, y, x, y, 2))
+    monkeypatch.setattr("heldin.lab.memory.total_memory", lambda: 10**13)
     before = torch.get_rng_state()
     require_runnable([GOOD.with_(num_samples=20, model=model, scale=50.0)])
     assert torch.equal(torch.get_rng_state(), before)
+    monkeypatch.setattr("heldin.lab.memory.total_memory", lambda: 10**6)
+    with pytest.raises(ArgumentError, match="should fit into the memory of this machine, 1 MB"):
+        require_runnable([GOOD.with_(num_samples=20, model=model, scale=50.0)])
+    require_runnable([GOOD.with_(num_samples=20, model=model, scale=50.0)], on_this_machine=False)

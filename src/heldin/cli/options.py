@@ -12,9 +12,9 @@ from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
-from heldin.errors import ArgumentError
+from heldin.errors import ArgumentError, short_repr
 from heldin.lab.registry import INITS, LOSSES, MODELS, OPTIMIZERS
-from heldin.lab.spec import RunSpec
+from heldin.lab.spec import RunSpec, require_run_count
 
 DEFAULT_STORE = Path("heldin-runs")
 NUM_CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -86,9 +86,12 @@ def parse_seeds(text: str) -> list[int]:
     found: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
-        if not (first.isdecimal() and (last.isdecimal() or not dash)) or (dash and int(last) < int(first)):
-            raise ArgumentError(f"--seeds should be a range or a list, such as 0-4 or 0,1,2. Found {text!r}.")
-        found += range(int(first), int(last if dash else first) + 1)
+        numbers = [first, last] if dash else [first, first]
+        if not all(number.isdecimal() and len(number) < 20 for number in numbers) or int(last or first) < int(first):
+            raise ArgumentError(f"--seeds should be a range or a list, such as 0-4 or 0,1,2. Found {short_repr(text)}.")
+        low, high = map(int, numbers)
+        require_run_count(len(found) + high - low + 1)
+        found += range(low, high + 1)
     return list(dict.fromkeys(found))
 
 

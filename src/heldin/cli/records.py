@@ -24,7 +24,7 @@ def read_records(store: Path, ids: list[str] | None, wanted: Mapping[str, object
     `ids` are the beginnings of run ids. `wanted` maps a field of a spec to the value or values it may have. None
     selects all.
     """
-    if not (store / "runs").is_dir():
+    if not _is_folder(store / "runs"):
         raise StoreError(
             f"There are no records in {store}. Start with `heldin run`, or name their folder with --store."
         )
@@ -46,6 +46,13 @@ def read_records(store: Path, ids: list[str] | None, wanted: Mapping[str, object
     if not found:
         raise ArgumentError(_explain_empty(store, specs, ids, allowed))
     return found
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:  # a name that is too long, or a folder that may not be read
+        return False
 
 
 def _explain_empty(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +13,7 @@ import typer
 from heldin.cli.options import DEFAULT_STORE, AsJson, RunIds, StoreFolder, filter_options, optional
 from heldin.cli.output import note, show, show_json, show_rows
 from heldin.cli.records import read_records
-from heldin.errors import ArgumentError, require_choice
+from heldin.errors import ArgumentError, require_choice, short_repr
 from heldin.lab.curves import curve_of, direction_of, has, require_recorded, sort_by_setting
 from heldin.lab.spec import parse_signal
 from heldin.lab.store import RunRecord
@@ -26,6 +27,7 @@ EXAMPLE = (
     "printf '6 5 7 4 8' | heldin replay - --rule nth_rise --patience 2"
 )
 NUMBERS = "A file of numbers, or - for standard input; without it, the curves recorded in --store."
+MAX_CHARACTERS = 10**8
 PREFIXES = ("train_", "test_", "val_", "parameter_", "generalization_")  # of metrics; all other names are signals
 
 
@@ -119,16 +121,22 @@ def _read_numbers(source: str) -> list[float]:
     """The numbers of a file or of standard input, separated by spaces, commas or line ends."""
     name = "Standard input" if source == "-" else source
     try:
-        text = sys.stdin.read() if source == "-" else Path(source).read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ArgumentError(f"{source} should be a file of numbers. {error}. Use - for standard input.") from error
+        with nullcontext(sys.stdin) if source == "-" else Path(source).open() as file:
+            text = file.read(MAX_CHARACTERS + 1)
+    except (OSError, ValueError) as error:
+        problem = error.strerror if isinstance(error, OSError) else error
+        raise ArgumentError(f"{source} should be a file of numbers. {problem}. Use - for standard input.") from error
+    if len(text) > MAX_CHARACTERS:
+        raise ArgumentError(f"{name} should have at most {MAX_CHARACTERS:,} characters of numbers. Found more.")
     found = []
     for number, line in enumerate(text.splitlines(), start=1):
         for word in line.replace(",", " ").split():
             try:
                 found.append(float(word))
             except ValueError as error:
-                raise ArgumentError(f"{name} should contain only numbers. Found {word!r} in line {number}.") from error
+                raise ArgumentError(
+                    f"{name} should contain only numbers. Found {short_repr(word)} in line {number}."
+                ) from error
     if not found:
         raise ArgumentError(f"{name} should contain numbers. Found none.")
     return found

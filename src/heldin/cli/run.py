@@ -23,9 +23,9 @@ from heldin.cli.options import (
 )
 from heldin.cli.output import note, resumable, show
 from heldin.cli.records import require_store, store_option, warn_if_hardly_learned
-from heldin.errors import ArgumentError, require_choice, require_integer, require_number
+from heldin.errors import ArgumentError, require_choice, require_number
 from heldin.lab.curves import groups
-from heldin.lab.spec import RunSpec, each_fold, spec_from, specs_from_toml
+from heldin.lab.spec import RunSpec, each_fold, require_run_count, spec_from, specs_from_toml
 from heldin.lab.store import Store
 
 EXAMPLE = (
@@ -63,17 +63,19 @@ def command(
 
     --folds 5 without --fold makes one run for each of the five folds.
     """
-    from heldin.lab.engine import ENGINES, Progress, format_run_count, require_runnable, run_all
+    from heldin.lab.engine import ENGINES, Progress, format_run_count, require_jobs, require_runnable, run_all
 
     require_choice("--engine", engine, ENGINES)
-    require_integer("--jobs", jobs, at_least=1, remedy="The number of cores is a good choice.")
+    require_jobs("--jobs", jobs)
     if wait is not None:
         require_number("--wait", wait, at_least=0.0, remedy="0 does not wait.")
     if address is not None and engine == ENGINES[0]:
         raise ArgumentError(f"--address needs a cluster. Found --address {address}. Add --engine ray or --engine dask.")
     changes = {name: value for name, value in given.items() if value is not None}
     specs = list(dict.fromkeys(_specs(files or [], changes, seeds, with_full)))
-    require_runnable(specs, data)  # data, models and store are checked before anything is run
+    require_runnable(
+        specs, data, on_this_machine=address is None
+    )  # data, models and store are checked before anything is run
     require_store(store, specs)
     records = Store(store)
     num_done = sum(records.folder(spec).done for spec in specs)
@@ -101,8 +103,10 @@ def _specs(files: Sequence[Path], given: Mapping[str, Any], seeds: str | None, w
         raise ArgumentError(f"Give either --seed or --seeds. Found --seed {changes['seed']} and --seeds {seeds}.")
     folds = changes.pop("folds", None) if "fold" not in changes else None
     bases = [spec for file in files for spec in specs_from_toml(file, **changes)] if files else [spec_from(changes)]
-    if seeds is not None:
-        bases = [spec.with_(seed=seed) for spec in bases for seed in parse_seeds(seeds)]
+    numbers = None if seeds is None else parse_seeds(seeds)
+    require_run_count(len(bases) * len(numbers or [0]) * max(folds or 1, 1))
+    if numbers is not None:
+        bases = [spec.with_(seed=seed) for spec in bases for seed in numbers]
     found = []
     for spec in bases:
         if with_full and (folds is not None or spec.fold is not None):

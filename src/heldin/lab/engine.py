@@ -30,12 +30,14 @@ from rich.progress import Progress as Bars
 
 from heldin.errors import ArgumentError, HeldinError, missing_package, require_choice, require_integer, require_number
 from heldin.lab.data import load
+from heldin.lab.memory import require_memory
 from heldin.lab.registry import build_model
 from heldin.lab.run import prepare, run
 from heldin.lab.spec import RunSpec
 from heldin.lab.store import RunLockedError, RunRecord, Store
 
 ENGINES = ("processes", "ray", "dask")
+MAX_JOBS = 1024
 MAX_DEATHS = 3  # of the workers of one run, in a row, without a new epoch
 REFRESH_SECONDS = 0.5
 NOTICE_SECONDS = 2.0  # of waiting, before it is shown: workers whose parent was killed exit within this time
@@ -44,6 +46,7 @@ MAX_BARS = 8  # of single runs at a time
 MAX_LISTED = 20  # runs in an error message
 
 DATA_FIELDS = ("num_samples", "num_test", "batch_size", "folds", "signals", "augment")
+BYTES_PER_PARAMETER = 2 * 4  # the weight and its gradient
 MODEL_FIELDS = ("model", "scale")
 
 
@@ -75,12 +78,13 @@ def run_all(
         HeldinError: some runs could not be completed, and are named with the reason; all others are done and recorded.
     """
     require_choice("engine", engine, ENGINES)
-    require_integer("jobs", jobs, at_least=1, remedy="The number of cores is a good choice.")
+    require_jobs("jobs", jobs)
     if wait_seconds is not None:
         require_number("wait_seconds", wait_seconds, at_least=0.0, remedy="0 does not wait.")
     if not specs:
         raise ArgumentError("At least one spec should be given. Found none.")
     unique = list(dict.fromkeys(specs))
+    jobs = min(jobs, max(len(unique), 2))  # with 1 the runs are trained in this process
     failures: dict[str, str] = {}
     shown = progress or Progress(quiet=True)
     parent = os.getpid() if engine == "processes" else None
@@ -102,6 +106,16 @@ def run_all(
     if failures:
         raise HeldinError(_list_failures(failures, len(unique)))
     return [record for spec in specs if (record := store.record(spec)) is not None]
+
+
+def require_jobs(name: str, jobs: int) -> None:
+    """Refuse a number of jobs that is not positive, or that no machine can run."""
+    require_integer(name, jobs, at_least=1, remedy="The number of cores is a good choice.")
+    if jobs > MAX_JOBS:
+        raise ArgumentError(
+            f"Parameter `{name}` should be at most {MAX_JOBS}. Found `{name} = {jobs}`. "
+            "The number of cores is a good choice."
+        )
 
 
 def _list_failures(failures: Mapping[str, str], num_runs: int) -> str:
@@ -185,10 +199,13 @@ class _Waiting:
         return {}
 
 
-def require_runnable(specs: Sequence[RunSpec], data_root: Path | str | None = None) -> None:
+def require_runnable(
+    specs: Sequence[RunSpec], data_root: Path | str | None = None, *, on_this_machine: bool = True
+) -> None:
     """Refuse specs whose data is too small for them, or does not fit their model, before any run is started.
 
-    Missing datasets are downloaded here, once.
+    Models that are larger than the memory are refused too, if they run on this machine. Missing datasets are downloaded
+    here, once.
     """
     for dataset in dict.fromkeys(spec.dataset for spec in specs):
         arrays = load(dataset, data_root)
@@ -197,7 +214,15 @@ def require_runnable(specs: Sequence[RunSpec], data_root: Path | str | None = No
             prepare(spec, arrays)
         for spec in _one_for_each(of_dataset, MODEL_FIELDS):
             with torch.device("meta"):  # no memory, no random numbers
-                build_model(spec.model, tuple(arrays.x_train.shape[1:]), arrays.num_classes, scale=spec.scale)
+                model = build_model(spec.model, tuple(arrays.x_train.shape[1:]), arrays.num_classes, scale=spec.scale)
+            if on_this_machine:
+                num = sum(parameter.numel() for parameter in model.parameters())
+                require_memory(
+                    num * BYTES_PER_PARAMETER,
+                    f"The model {spec.model!r} with `scale = {spec.scale:g}`, {num:,} parameters and their gradients,",
+                    remedy="Choose a smaller `scale`, or another model.",
+                    error=ArgumentError,
+                )
 
 
 def _one_for_each(specs: Sequence[RunSpec], fields: Sequence[str]) -> list[RunSpec]:

@@ -28,6 +28,8 @@ def require_memory(num_bytes: int, what: str, *, remedy: str, error: type[Heldin
 
 def format_bytes(num: float) -> str:
     """A number of bytes for people: 12 kB, 3.4 GB."""
+    if num > 10**21:
+        return "more than 1,000,000,000 TB"
     for unit in ("bytes", "kB", "MB", "GB"):
         if num < 999.5:
             return f"{num:.3g} {unit}"

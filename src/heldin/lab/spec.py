@@ -22,7 +22,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-from heldin.errors import ArgumentError, near_match, require_choice, require_integer, require_number
+from heldin.errors import ArgumentError, near_match, require_choice, require_integer, require_number, short_repr
 from heldin.lab.registry import INITS, LOSSES, MODELS, OPTIMIZERS, USER_MODEL
 from heldin.signals import Signal, from_label
 
@@ -47,6 +47,10 @@ DEFAULT_SIGNALS = (
 ADDED_FIELDS = ("num_test", "detailed_readings")
 """Fields that are left out of the JSON while they have their default."""
 
+MAX_RUNS = 10_000  # of one command
+MAX_NAME_BYTES = 200
+MAX_TOML_BYTES = 1_000_000
+
 _SIGNAL = re.compile(r"(?P<label>[^@]+?)(?P<fixed>@fixed)?(@s=(?P<s>[1-9]\d*))?")
 
 
@@ -64,10 +68,10 @@ def parse_signal(label: str) -> SignalRequest:
     `"cosine"` is measured on 5 new batches each epoch, `"cosine@fixed"` on the same 5 every time, `"cosine@s=20"` on
     20 batches, and `"cosine@fixed@s=20"` on the same 20.
     """
-    match = _SIGNAL.fullmatch(label) if isinstance(label, str) else None
+    match = _SIGNAL.fullmatch(label) if isinstance(label, str) and _is_name(label) else None
     if match is None:
         raise ArgumentError(
-            f"A signal should be a label such as 'cosine', 'cosine@fixed' or 'cosine@s=20'. Found {label!r}."
+            f"A signal should be a label such as 'cosine', 'cosine@fixed' or 'cosine@s=20'. Found {short_repr(label)}."
         )
     num_batches = None if match["s"] is None else int(match["s"])
     if num_batches == 1:
@@ -133,15 +137,15 @@ class RunSpec:
     detailed_readings: int = 0
 
     def __post_init__(self) -> None:
-        if isinstance(self.signals, str):  # type: ignore[unreachable]
+        if not isinstance(self.signals, (list, tuple)):
             raise ArgumentError(
-                f"Parameter `signals` should be a list of labels. Found `signals = {self.signals!r}`. "
-                f"Write [{self.signals!r}]."
+                f"Parameter `signals` should be a list of labels. Found `signals = {short_repr(self.signals)}`. "
+                f"Write [{short_repr(self.signals)}]."
             )
         object.__setattr__(self, "signals", tuple(self.signals))
         for name in ("label_noise", "scale", "learning_rate", "weight_decay"):  # 1 and 1.0 are the same spec
             value = getattr(self, name)
-            if isinstance(value, int) and not isinstance(value, bool):
+            if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= sys.float_info.max:
                 object.__setattr__(self, name, float(value))
         self._check_data()
         self._check_training()
@@ -151,9 +155,8 @@ class RunSpec:
             raise ArgumentError(f"Each signal should be given once. Found {list(self.signals)}.")
 
     def _check_data(self) -> None:
-        if not isinstance(self.dataset, str) or not self.dataset:
-            raise ArgumentError(f"Parameter `dataset` should be a name. Found `dataset = {self.dataset!r}`.")
-        if self.dataset.startswith("npz:") and ("/" in self.dataset or "\\" in self.dataset):
+        _require_name("dataset", self.dataset)
+        if self.dataset.startswith("npz:") and ("/" in self.dataset or "\\" in self.dataset or "npz:~" in self.dataset):
             raise ArgumentError(
                 f"Parameter `dataset` should not contain a path. Found `dataset = {self.dataset!r}`. "
                 "Give the name of the file only, npz:NAME, and its folder with --data or HELDIN_DATA."
@@ -179,7 +182,8 @@ class RunSpec:
                 _require_at_most("folds", self.folds, self.num_samples, bound_name="num_samples")
 
     def _check_training(self) -> None:
-        if not (isinstance(self.model, str) and USER_MODEL.fullmatch(self.model)):
+        _require_name("model", self.model)
+        if not USER_MODEL.fullmatch(self.model):
             require_choice("model", self.model, MODELS)
         require_choice("init", self.init, INITS)
         require_choice("optimizer", self.optimizer, OPTIMIZERS)
@@ -200,7 +204,9 @@ class RunSpec:
                 f"Found `loss = {self.loss!r}`. Set `detailed_readings = 0`."
             )
         if not isinstance(self.augment, bool):
-            raise ArgumentError(f"Parameter `augment` should be True or False. Found `augment = {self.augment!r}`.")
+            raise ArgumentError(
+                f"Parameter `augment` should be True or False. Found `augment = {short_repr(self.augment)}`."
+            )
 
     def as_dict(self) -> dict[str, Any]:
         """The spec as plain JSON values."""
@@ -243,7 +249,9 @@ def spec_from(values: Mapping[str, Any]) -> RunSpec:
     known = [field.name for field in fields(RunSpec)]
     for name in values:
         if name not in known:
-            raise ArgumentError(f"A spec has no {name!r}. It has {', '.join(known)}." + near_match(name, known))
+            raise ArgumentError(
+                f"A spec has no {short_repr(name)}. It has {', '.join(known)}." + near_match(name, known)
+            )
     return RunSpec(**values)
 
 
@@ -253,13 +261,13 @@ def specs_from_toml(path: Path, **changes: object) -> list[RunSpec]:
     The file holds one spec, or one `[[run]]` for each spec; values above the first `[[run]]` hold for all. `folds`
     without `fold` stands for one run per fold.
     """
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ArgumentError(f"{path} should be a TOML file with the fields of a spec. {error}") from error
+    content = _read_toml(path)
     runs = content.pop("run", [{}])
     if not isinstance(runs, list) or not all(isinstance(run, dict) for run in runs):
-        raise ArgumentError(f"{path} should list its runs as [[run]], with two brackets. Found `run = {runs!r}`.")
+        raise ArgumentError(
+            f"{path} should list its runs as [[run]], with two brackets. Found `run = {short_repr(runs)}`."
+        )
+    require_run_count(len(runs))
     specs: list[RunSpec] = []
     for run in runs:
         values = {**content, **run, **changes}
@@ -268,13 +276,53 @@ def specs_from_toml(path: Path, **changes: object) -> list[RunSpec]:
             specs += each_fold(spec_from(values), folds)
         else:
             specs.append(spec_from(values))
+        require_run_count(len(specs))
     return specs
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            text = file.read(MAX_TOML_BYTES + 1)
+        if len(text) <= MAX_TOML_BYTES:
+            content: dict[str, Any] = tomllib.loads(text.decode())
+            return content
+        problem = f"It is larger than {MAX_TOML_BYTES:,} bytes."
+    except OSError as error:
+        problem = f"{error.strerror}."
+    except RecursionError:
+        problem = "Its values are nested too deeply."
+    except ValueError as error:  # not TOML, not UTF-8, or an integer of thousands of digits
+        problem = str(error)
+    raise ArgumentError(f"{path} should be a TOML file with the fields of a spec. {problem}")
 
 
 def each_fold(spec: RunSpec, folds: int) -> list[RunSpec]:
     """This spec for each of `folds` folds."""
     first = spec.with_(fold=0, folds=folds)  # refuses an impossible number of folds
+    require_run_count(folds)
     return [first.with_(fold=fold) for fold in range(folds)]
+
+
+def require_run_count(num: int) -> None:
+    """Refuse more runs than one command can reasonably make; this is called before they are built."""
+    if num > MAX_RUNS:
+        raise ArgumentError(
+            f"One command should make at most {MAX_RUNS:,} runs. Found {num:,}. Ask for fewer folds or seeds."
+        )
+
+
+def _is_name(value: str) -> bool:
+    """Whether a text can be a name: not empty, short, and without control characters."""
+    return bool(value) and value.isprintable() and len(value.encode()) <= MAX_NAME_BYTES
+
+
+def _require_name(name: str, value: object) -> None:
+    if not (isinstance(value, str) and _is_name(value)):
+        raise ArgumentError(
+            f"Parameter `{name}` should be a name of at most {MAX_NAME_BYTES} characters. "
+            f"Found `{name} = {short_repr(value)}`."
+        )
 
 
 def _require_at_most(name: str, value: float, bound: float, *, bound_name: str | None = None) -> None:

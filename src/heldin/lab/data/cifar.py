@@ -21,9 +21,11 @@ from heldin.errors import DataError
 from heldin.lab.data.arrays import Array, Arrays, Raw, from_pixels
 from heldin.lab.data.files import DataFormat, Download, first_existing, md5_problems
 from heldin.lab.data.npz import read_npz
+from heldin.lab.memory import format_bytes
 
 URL = "https://www.cs.toronto.edu/~kriz"
 SHAPE = (3, 32, 32)
+MAX_BYTES = 10**9  # of one batch; the largest of CIFAR has 155 MB
 
 
 def cifar(
@@ -69,6 +71,11 @@ def _read_archive(path: Path, folder: str, members: Sequence[str]) -> list[bytes
         with tarfile.open(path, "r:gz") as archive:
             for entry in archive:  # in the order of the file: a compressed archive is read once
                 file = archive.extractfile(entry) if entry.name in wanted and entry.isfile() else None
+                if file and entry.size > MAX_BYTES:
+                    raise DataError(
+                        f"{entry.name} in {path} should hold at most {format_bytes(MAX_BYTES)}. Found "
+                        f"{format_bytes(entry.size)}. Remove it and fetch it again."
+                    )
                 if file:
                     found[wanted[entry.name]] = file.read()
     except (tarfile.TarError, OSError, EOFError, zlib.error) as error:

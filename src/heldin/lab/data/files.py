@@ -45,15 +45,40 @@ class DataFormat:
 
 def data_root(root: Path | str | None = None) -> Path:
     """The data folder: `root`, or the environment variable HELDIN_DATA, or the user's cache folder."""
-    folder = Path(root or os.environ.get(VARIABLE) or _pooch().os_cache("heldin")).expanduser()
-    if folder.exists() and not folder.is_dir():
+    folder = expand_home(Path(root or os.environ.get(VARIABLE) or _pooch().os_cache("heldin")))
+    if exists(folder) and not folder.is_dir():
         raise DataError(f"The data root should be a folder. Found the file {folder}. Pass another, or set {VARIABLE}.")
     return folder
 
 
+def require_folder(root: Path | str | None) -> None:
+    """Refuse a folder for downloads that was named, but does not exist; the default one is created when needed."""
+    folder = data_root(root)
+    if (root or os.environ.get(VARIABLE)) and not exists(folder):
+        raise DataError(
+            f"The data folder should exist. Found no folder {folder}. Create it, or correct --data or {VARIABLE}."
+        )
+
+
+def expand_home(path: Path) -> Path:
+    """Replace `~` at the beginning by the home folder; unchanged if there is no such user."""
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        return path
+
+
+def exists(path: Path) -> bool:
+    """Whether a file or folder exists; False for names that are not possible, such as very long ones."""
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
+
+
 def first_existing(root: Path, *names: str) -> Path | None:
     """The first of these files or folders below `root` that exists."""
-    return next((root / name for name in names if (root / name).exists()), None)
+    return next((root / name for name in names if exists(root / name)), None)
 
 
 def download(file: Download, root: Path, *, instructions: str) -> Path:

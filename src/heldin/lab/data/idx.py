@@ -17,8 +17,10 @@ from heldin.errors import DataError
 from heldin.lab.data.arrays import Array, Arrays, Raw, from_pixels
 from heldin.lab.data.files import DataFormat, Download, first_existing
 from heldin.lab.data.npz import read_npz
+from heldin.lab.memory import format_bytes
 
 UINT8 = 0x08  # the code of the type; MNIST has no other
+MAX_BYTES = 10**9  # unpacked; the largest file of MNIST has 47 MB
 FOLDERS = ("MNIST/raw", "mnist", ".")  # the first is where torchvision puts the files
 
 
@@ -76,10 +78,15 @@ def _read_folder(folder: Path, files: Sequence[IdxFile]) -> Raw:
 def read_bytes(path: Path) -> bytes:
     """The content of a file, gzipped or not."""
     try:
-        content = path.read_bytes()
-        return gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
+        with path.open("rb") as file:
+            packed = file.read(2) == b"\x1f\x8b"
+        with gzip.open(path) if packed else path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path} cannot be read: {error}. Replace the file.") from error
+    if len(content) > MAX_BYTES:
+        raise DataError(f"{path} should hold at most {format_bytes(MAX_BYTES)}. Found more. Replace the file.")
+    return content
 
 
 def read_idx(path: Path, *, num_dimensions: int) -> Array:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import zipfile
 import zlib
 from pathlib import Path
 
 import numpy
+from numpy.lib.format import MAGIC_PREFIX, read_array_header_1_0, read_array_header_2_0
 
 from heldin.errors import DataError
 from heldin.lab.data.arrays import Array, Arrays, Raw, from_numbers, from_pixels, standardized
-from heldin.lab.data.files import DataFormat, Download, first_existing, md5_problems
+from heldin.lab.data.files import DataFormat, Download, exists, expand_home, first_existing, md5_problems
+from heldin.lab.memory import require_memory
 
 MEDMNIST_URL = "https://zenodo.org/records/10519652/files"
 KEYS = ("x_train", "y_train", "x_test", "y_test")
@@ -25,8 +28,8 @@ def user_npz(file: str) -> DataFormat:
     names = (file, f"{file}.npz")
 
     def find(root: Path) -> Path | None:
-        paths = [*(root / name for name in names), *(Path(name).expanduser() for name in names)]
-        return next((path for path in paths if path.is_file()), None)
+        paths = [*(root / name for name in names), *(expand_home(Path(name)) for name in names)]
+        return next((path for path in paths if exists(path) and path.is_file()), None)
 
     return DataFormat(
         read=lambda name, path: from_numbers(name, read_npz(path)),
@@ -82,15 +85,37 @@ def read_npz(path: Path) -> Raw:
                     f"{path} should hold the arrays {', '.join(KEYS)}. Missing: {', '.join(lacking)}. "
                     f"Found: {', '.join(file.files) or 'none'}."
                 )
+            require_memory(
+                sum(_claimed_bytes(file, key) for key in keys),
+                f"The arrays in {path}",
+                remedy="Save fewer samples, or a smaller type such as uint8.",
+                error=DataError,
+            )
             arrays = {key: file[key] for key in keys}
             for key, array in arrays.items():
                 if not isinstance(array, numpy.ndarray):
                     raise DataError(f"{path} should hold arrays. Found other bytes under {key}. Use numpy.savez.")
-    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+    except (OSError, EOFError, ValueError, KeyError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
         if isinstance(error, DataError):
             raise
         raise DataError(f"{path} cannot be read as .npz: {error}. Replace the file.") from error
     return Raw(**arrays, origin=str(path)) if keys == KEYS else _join_validation(arrays, str(path))
+
+
+def _claimed_bytes(file: numpy.lib.npyio.NpzFile, key: str) -> int:
+    """The size of an array as the file states it, before anything is allocated for it."""
+    archive = file.zip
+    assert archive is not None  # None once the file is closed
+    member = archive.getinfo(f"{key}.npy" if f"{key}.npy" in archive.namelist() else key)
+    with archive.open(member) as stream:
+        if stream.read(len(MAGIC_PREFIX)) != MAGIC_PREFIX:
+            return member.file_size
+        read = read_array_header_1_0 if stream.read(2) == b"\x01\x00" else read_array_header_2_0
+        try:
+            shape, _, dtype = read(stream)
+        except Exception as error:  # NumPy evaluates the text of the header, which raises nearly anything
+            raise ValueError(f"the header of {key} is damaged") from error
+    return max(member.file_size, math.prod(shape) * dtype.itemsize)
 
 
 def _join_validation(arrays: dict[str, Array], origin: str) -> Raw:

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from heldin.errors import ArgumentError, DataError, near_match, require_choice
+from heldin.errors import ArgumentError, DataError, near_match, require_choice, short_repr
 from heldin.lab.data.arrays import Arrays
 from heldin.lab.data.cifar import cifar
-from heldin.lab.data.files import VARIABLE, DataFormat, data_root
+from heldin.lab.data.files import VARIABLE, DataFormat, data_root, require_folder
 from heldin.lab.data.files import download as download_file
 from heldin.lab.data.idx import IdxFile, idx_files
 from heldin.lab.data.mrnet import PLANES, REGISTER, TASKS, mrnet_release
@@ -175,7 +175,7 @@ def load(name: str, root: Path | str | None = None, *, download: bool = True) ->
         return files.read(name, folder)
     path = files.find(folder)
     if path is None and download and files.downloads:
-        fetch(name, folder)
+        fetch(name, root)
         path = files.find(folder)
     if path is None:
         raise DataError(_how_to_get(name, files, folder))
@@ -206,6 +206,7 @@ def fetch(name: str, root: Path | str | None = None) -> tuple[Path, ...]:
         return (path,)
     if not files.downloads:
         raise DataError(_how_to_get(name, files, folder))
+    require_folder(root)
     instructions = _instructions(files, folder)
     return tuple(download_file(file, folder, instructions=instructions) for file in files.downloads)
 
@@ -235,8 +236,10 @@ def find_dataset(name: str) -> Dataset:
         return DATASETS[name]
     kind, *rest = name.split(":", 1) if isinstance(name, str) else [""]
     if kind == "npz" and rest:
-        if not rest[0]:
-            raise ArgumentError(f"Parameter `dataset` should name a file after 'npz:'. Found `dataset = {name!r}`.")
+        if not rest[0] or not rest[0].isprintable():
+            raise ArgumentError(
+                f"Parameter `dataset` should name a file after 'npz:'. Found `dataset = {short_repr(name)}`."
+            )
         return Dataset("your own arrays", None, "your own file", "that of the file", user_npz(rest[0]))
     if kind == "mrnet":
         task, plane = [*rest[0].split(":", 1), PLANES[0]][:2]
@@ -245,7 +248,7 @@ def find_dataset(name: str) -> Dataset:
         return _mrnet(task, plane)
     raise ArgumentError(
         f"Parameter `dataset` should be one of {', '.join(map(repr, DATASETS))}, or 'npz:NAME' for your own arrays in "
-        f"NAME.npz. Found `dataset = {name!r}`.{near_match(name, DATASETS)}"
+        f"NAME.npz. Found `dataset = {short_repr(name)}`.{near_match(name, DATASETS)}"
     )
 
 

@@ -6,6 +6,8 @@ from torch import nn
 
 from heldin.errors import ArgumentError, require_integer
 
+MAX_WIDTH = 10**6
+
 
 def scaled_width(width: int, scale: float) -> int:
     """Multiply a number of channels or hidden units by the paper's scaling factor, rounded to the nearest integer."""
@@ -15,7 +17,12 @@ def scaled_width(width: int, scale: float) -> int:
             f"Found `scale = {scale!r}` for a layer of {width}. "
             f"Pass 1.0 for the original widths, and no less than {1 / width:.3g} here."
         )
-    return round(width * scale)
+    if (scaled := round(width * scale)) > MAX_WIDTH:
+        raise ArgumentError(
+            f"Parameter `scale` should give a layer at most {MAX_WIDTH:,} channels or units. Found `scale = {scale!r}` "
+            f"for a layer of {width}. Pass 1.0 for the original widths."
+        )
+    return scaled
 
 
 def alexnet(num_classes: int = 10, *, scale: float = 1.0) -> nn.Sequential:
