@@ -62,7 +62,15 @@ def test_anything_but_an_integer_of_at_least_the_bound_is_an_error(found):
 def test_anything_but_a_finite_number_is_an_error(found):
     with pytest.raises(ArgumentError) as error:
         require_number("level", found, remedy="Write 0.0.")
-    assert str(error.value) == f"Parameter `level` should be a finite number. Found `level = {found!r}`. Write 0.0."
+    words = "an integer of 1329 bits" if found == 10**400 else repr(found)
+    assert str(error.value) == f"Parameter `level` should be a finite number. Found `level = {words}`. Write 0.0."
+
+
+def test_long_values_are_shortened_in_messages():
+    with pytest.raises(ArgumentError, match=r"Found `rule = 'a{199}\.\.\. \(5002 characters\)`\.$"):
+        require_choice("rule", "a" * 5000, ["nth_rise"])
+    with pytest.raises(ArgumentError, match=r"should be an integer below 2\*\*63. Found `patience = 92233720368547758"):
+        require_integer("patience", 2**63, at_least=1, remedy="The paper uses 5.")
 
 
 def test_the_error_for_a_number_below_the_bound_names_the_bound():

@@ -182,8 +182,9 @@ class RunSpec:
                 _require_at_most("folds", self.folds, self.num_samples, bound_name="num_samples")
 
     def _check_training(self) -> None:
-        _require_name("model", self.model)
-        if not USER_MODEL.fullmatch(self.model):
+        if isinstance(self.model, str) and USER_MODEL.fullmatch(self.model):
+            _require_name("model", self.model)
+        else:
             require_choice("model", self.model, MODELS)
         require_choice("init", self.init, INITS)
         require_choice("optimizer", self.optimizer, OPTIMIZERS)
