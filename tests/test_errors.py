@@ -69,6 +69,8 @@ def test_anything_but_a_finite_number_is_an_error(found):
 def test_long_values_are_shortened_in_messages():
     with pytest.raises(ArgumentError, match=r"Found `rule = 'a{199}\.\.\. \(5002 characters\)`\.$"):
         require_choice("rule", "a" * 5000, ["nth_rise"])
+    with pytest.raises(ArgumentError, match="Found `rule = an integer of 16610 bits`"):
+        require_choice("rule", 10**5000, ["nth_rise"])
     with pytest.raises(ArgumentError, match=r"should be an integer below 2\*\*63. Found `patience = 92233720368547758"):
         require_integer("patience", 2**63, at_least=1, remedy="The paper uses 5.")
 

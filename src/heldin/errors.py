@@ -131,7 +131,8 @@ def short_repr(value: object) -> str:
 
 def near_match(found: object, known: Iterable[str]) -> str:
     """Return the sentence that suggests the word of `known` closest to `found`, or an empty string."""
-    nearest = difflib.get_close_matches(str(found)[:MAX_SHOWN], list(known), n=1, cutoff=0.5)
+    text = found if isinstance(found, str) else short_repr(found)
+    nearest = difflib.get_close_matches(text[:MAX_SHOWN], list(known), n=1, cutoff=0.5)
     return f" Did you mean {nearest[0]!r}?" if nearest else ""
 
 

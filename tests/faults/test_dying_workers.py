@@ -1,6 +1,5 @@
 """Workers that die: the run that they die on is found, given up and named; the others are completed."""
 
-import os
 import signal
 
 import pytest
@@ -30,7 +29,7 @@ def build(shape, num_classes, scale):
 @pytest.mark.filterwarnings("ignore:A worker stopped while some jobs were given:UserWarning")
 def test_a_run_that_kills_its_worker_is_named_and_the_others_are_completed(folder, monkeypatch):
     (folder / "dying.py").write_text(DYING_MODEL)
-    monkeypatch.setenv("PYTHONPATH", f"{folder}:{os.environ.get('PYTHONPATH', '')}")
+    monkeypatch.syspath_prepend(folder)  # also in workers
     dying = SPEC.with_(model="dying:build")
     store = Store(folder / "store")
     with pytest.raises(HeldinError) as error:
