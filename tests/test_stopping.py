@@ -118,6 +118,71 @@ def test_the_default_rule_is_the_5th_rise():
     assert str(stopper.decision) == "stopped at epoch 9: gradient disparity rose for the 5th time (1 -> 2)"
 
 
+class TestStartAfterFall:
+    """The loss of scripted batches is half of their value: both fall together."""
+
+    VALUES = [6.0, 7.0, 8.0, 5.0, 6.0, 7.0]
+
+    def test_the_rule_does_not_see_readings_before_the_loss_has_fallen(self):
+        stopper, decisions = scripted(self.VALUES, rule=NthRise(1), start_after_fall=0.1)
+        assert [reading.loss for reading in stopper.history] == [3.0, 3.5, 4.0, 2.5, 3.0, 3.5]
+        assert stopper.decision.epoch == 4
+        assert str(decisions[2]) == (
+            "not stopped after 3 measurements: gradient disparity is not used before the training loss has fallen by "
+            "10 %"
+        )
+        assert scripted(self.VALUES, rule=NthRise(1))[0].decision.epoch == 1
+
+    def test_the_status_says_what_it_waits_for(self):
+        assert scripted([6.0], start_after_fall=0.1)[0].status == {
+            "gradient_disparity": 6.0,
+            "waiting_for": "the training loss to fall by 10 %",
+        }
+        assert "training loss" not in scripted([6.0, 5.0], start_after_fall=0.1)[0].status["waiting_for"]
+
+    def test_a_loss_that_never_falls_that_far_never_stops(self):
+        stopper, _ = scripted(self.VALUES, rule=NthRise(1), start_after_fall=0.9)
+        assert not stopper.decision
+
+    def test_weights_of_earlier_readings_are_not_kept(self):
+        values = [1.0, 6.0, 5.0, 6.0]
+        assert scripted(values, keep="lowest")[0].kept_epoch == 0
+        stopper, _ = scripted(values, keep="lowest", start_after_fall=0.1)
+        assert stopper.kept_epoch == 2
+        assert scripted(values[:2], keep="lowest", start_after_fall=0.1)[0].kept_epoch is None
+
+    def test_it_is_resumed_from_the_losses_of_the_readings(self):
+        stopper, _ = scripted(self.VALUES[:4], rule=NthRise(1), start_after_fall=0.1)
+        resumed, _ = scripted([], rule=NthRise(1), start_after_fall=0.1)
+        resumed.load_state_dict(stopper.state_dict())
+        assert resumed.history == stopper.history
+        assert resumed.decision == stopper.decision
+        assert resumed.status == stopper.status
+
+    def test_a_signal_without_batch_gradients_is_refused(self):
+        with pytest.raises(
+            ArgumentError, match=r"Found \['label_wave'\]\. Add one: signal=\['label_wave', \"gradient_"
+        ):
+            EarlyStopping(net(), LOSS, signal="label_wave", start_after_fall=0.1)
+        EarlyStopping(net(), LOSS, signal=["label_wave", "gradient_disparity"], start_after_fall=0.1)
+
+    @pytest.mark.parametrize("fraction", [-0.1, math.nan, "0.1", True])
+    def test_other_fractions_are_refused(self, fraction):
+        with pytest.raises(ArgumentError, match="`start_after_fall`"):
+            EarlyStopping(net(), LOSS, start_after_fall=fraction)
+
+
+def test_the_loss_of_a_reading_is_the_mean_over_its_batches():
+    model, data = net(), [(x, y) for x, y in loader()]
+    stopper = EarlyStopping(model, LOSS, batches=8)
+    stopper.step(data)
+    expected = np.mean([float(LOSS(model(x), y).detach()) for x, y in data])
+    assert stopper.history[0].loss == pytest.approx(expected)
+    without = EarlyStopping(model, LOSS, signal="label_wave")
+    without.step(loader())
+    assert without.history[0].loss is None
+
+
 def test_patience_applies_to_the_default_rule_or_the_named_one():
     assert scripted([1.0, 2.0, 3.0], patience=2)[0].decision.epoch == 2
     stopper, _ = scripted([1.0, 2.0, 1.0, 2.0, 3.0], rule="consecutive_rises", patience=2)

@@ -41,7 +41,8 @@ def mean_reading(read: Callable[[], Reading]) -> Reading:
         )
     labels = readings[0].values
     values = {label: _mean_value([reading.values[label] for reading in readings]) for label in labels}
-    return Reading(epochs[0], values, sum(reading.num_batches for reading in readings))
+    loss = _mean_value([reading.loss for reading in readings])
+    return Reading(epochs[0], values, sum(reading.num_batches for reading in readings), loss)
 
 
 def gather(function: Callable[[], Result]) -> list[Result]:

@@ -40,6 +40,7 @@ class Gradients:
     sizes: tuple[int, ...]  # number of values in each parameter tensor; their sum is d
     split: int  # rows before it belong to the first set of batches, the rest to the second
     num_samples: tuple[int, ...] = ()  # (s,): samples per batch, 0 where unknown; empty if not needed
+    losses: tuple[float, ...] = ()  # (s,): mean losses, without re-scaling; empty if unknown
 
     @property
     def num_batches(self) -> int:
@@ -54,7 +55,7 @@ class Gradients:
     def first_set(self) -> Gradients:
         """The rows of the first set of batches."""
         end = self.split
-        return Gradients(self.rows[:end], self.scales[:end], self.sizes, end, self.num_samples[:end])
+        return Gradients(self.rows[:end], self.scales[:end], self.sizes, end, self.num_samples[:end], self.losses[:end])
 
     def matrix(self) -> Tensor:
         """All gradients as one tensor (s, d), in double precision on the CPU."""
@@ -88,6 +89,7 @@ class Gradients:
             num_parameters=self.num_parameters,
             split=self.split,
             num_samples=self.num_samples,
+            losses=self.losses,
         )
 
 
@@ -105,6 +107,7 @@ class Gram:
     num_parameters: int  # d
     split: int  # rows before it belong to the first set of batches
     num_samples: tuple[int, ...] = ()  # (s,): samples per batch
+    losses: tuple[float, ...] = ()  # (s,): mean losses, without re-scaling
 
     @property
     def num_batches(self) -> int:

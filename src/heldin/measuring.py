@@ -28,7 +28,7 @@ from heldin.errors import (
     require_integer,
     warn,
 )
-from heldin.needs import MeasurementContext, compute_needs
+from heldin.needs import BatchGradients, MeasurementContext, compute_needs, mean_loss
 from heldin.probing.batches import Batch, as_list, draw, in_order, refuse_samples_second, split_batch
 from heldin.probing.isolation import UndoOnError, derive_seed
 from heldin.probing.losses import BatchLoss, LossFunction, SampleLosses
@@ -242,7 +242,12 @@ class SignalReader:
         if skipped:
             self._report_skipped(skipped)
         self.memory = memory
-        return Reading(epoch, values, len(batches) * num_parts)
+        return Reading(epoch, values, len(batches) * num_parts, mean_loss(found.values()))
+
+    @property
+    def knows_loss(self) -> bool:
+        """Whether its readings have the mean loss of the batches: whether a signal uses their gradients."""
+        return any(isinstance(signal.needs, BatchGradients) for signal in self.signals.values())
 
     def observe(self, indices: Any, outputs: Tensor) -> None:
         """Store outputs of the training pass, if a signal needs outputs."""

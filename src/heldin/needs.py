@@ -13,6 +13,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from statistics import fmean
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 from torch import Tensor
@@ -217,6 +218,14 @@ class BatchGradients(Need[Gram]):
             rows = gradients[rescale] if against else gradients[rescale].first_set()
             grams[rescale, against] = rows.gram(inner=(rescale, against) in with_inner)
         return {need: grams[need.rescale, need.against] for need in needs}
+
+
+def mean_loss(payloads: Iterable[object]) -> float | None:
+    """The mean loss of the first set of batches, which gradients know; None if no payload is a Gram matrix."""
+    for payload in payloads:
+        if isinstance(payload, Gram) and payload.losses:
+            return fmean(payload.losses[: payload.split])
+    return None
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from heldin.errors import (
     near_match,
     require_choice,
     require_integer,
+    require_number,
     unknown_argument,
 )
 from heldin.measuring import NUM_BATCHES, NUM_POOLED, Probes, SignalChoice, SignalReader
@@ -34,7 +35,7 @@ from heldin.probing.batches import Batch
 from heldin.probing.isolation import seeded_randomness
 from heldin.probing.losses import BatchLoss, LossFunction, SampleLosses
 from heldin.probing.probe import Mode
-from heldin.rules import Rule, as_rule, has_value, with_patience
+from heldin.rules import Rule, as_rule, first_after_fall, has_value, with_patience
 from heldin.signals import Signal
 from heldin.snapshots import Keep, WeightSnapshot
 from heldin.types import Decision, Direction, Reading
@@ -72,6 +73,9 @@ class EarlyStopping:
             makes the curve smoother.
         every: measure only at every n-th call of `step`.
         warmup: do not measure during the first n calls of `step`.
+        start_after_fall: let the rule begin once the mean loss of the measured batches has fallen by this fraction, as
+            0.1 for a tenth, from its highest value so far; earlier readings are recorded, but not used. None begins
+            with the first reading.
         keep: which weights to keep for `restore()`: `"lowest"`, those of the signal's best value; `"before_rise"`,
             the last ones before the rises that count; None, no weights.
         keep_in: a file for these weights; None keeps them in memory. Those that the latest `state_dict()` refers to
@@ -122,6 +126,7 @@ class EarlyStopping:
         probes: Probes = "fresh",
         every: int = 1,
         warmup: int = 0,
+        start_after_fall: float | None = None,
         keep: Keep | None = None,
         keep_in: str | Path | None = None,
         seed: int = 0,
@@ -142,6 +147,8 @@ class EarlyStopping:
             raise unknown_argument("EarlyStopping", name, inspect.signature(EarlyStopping).parameters)
         require_integer("every", every, at_least=1, remedy="every=1 measures at each call of step.")
         require_integer("warmup", warmup, at_least=0, remedy="warmup=0 measures from the first call of step.")
+        if start_after_fall is not None:
+            require_number("start_after_fall", start_after_fall, at_least=0.0, remedy="0.1 is a fall by a tenth.")
         require_choice("unit", unit, ("epoch", "step"))
         self.reader = SignalReader(
             model,
@@ -164,6 +171,8 @@ class EarlyStopping:
         self.rule = _resolve_rule(rule, patience, self.signals)
         self.every = every
         self.warmup = warmup
+        self.start_after_fall = start_after_fall
+        self._require_losses()
         self.keep = keep
         self.unit = unit
         self.verbose = verbose
@@ -180,6 +189,7 @@ class EarlyStopping:
         self._calls = 0
         self._checked = False
         self._readings: list[Reading] = []
+        self._begun = self.start_after_fall is None
         self._state = self.rule.start()
         self._decision = Decision(stop=False)
         self.reader.reset()
@@ -213,7 +223,7 @@ class EarlyStopping:
         values = {name: value for name, value in self._readings[-1].values.items() if value is not None}
         if self._decision.stop:
             return {**values, "stopped": f"{self.unit} {self._decision.epoch}"}
-        return {**values, "waiting_for": self.rule.waiting_for(self._state)}
+        return {**values, "waiting_for": self._waiting_for()}
 
     def step(self, loader: Iterable[Batch] | None = None, *, against: Iterable[Batch] | None = None) -> Decision:
         """Measure, if this call is due, and decide.
@@ -335,7 +345,7 @@ class EarlyStopping:
             self.reset()
             self._calls = state["calls"]
             for saved in state["readings"]:
-                reading = Reading(saved["epoch"], dict(saved["values"]), saved["num_batches"])
+                reading = Reading(saved["epoch"], dict(saved["values"]), saved["num_batches"], saved.get("loss"))
                 self._readings.append(reading)
                 self._decide(reading)
             self._snapshot.load_state_dict(state["kept"], self.model)
@@ -382,11 +392,26 @@ class EarlyStopping:
             change = "" if value is None or earlier is None else f" ({value - earlier:+.3g})"
             parts.append(f"{name} {'-' if value is None else f'{value:.4g}'}{change}")
         stopped = self._decision.sentence if self._decision.stop else None
-        parts.append(stopped or f"waiting for {self.rule.waiting_for(self._state)}")
+        parts.append(stopped or f"waiting for {self._waiting_for()}")
         return f"{self.unit} {reading.epoch}: {', '.join(parts)}"
+
+    def _waiting_for(self) -> str:
+        return self.rule.waiting_for(self._state) if self._begun else f"the training loss to fall by {self._fall}"
+
+    @property
+    def _fall(self) -> str:
+        return f"{100 * (self.start_after_fall or 0.0):.3g} %"
 
     def _decide(self, reading: Reading) -> None:
         deciding = next(iter(self.signals))
+        if self.start_after_fall is not None and not self._begun:
+            losses = [earlier.loss for earlier in self._readings]
+            self._begun = first_after_fall(losses, self.start_after_fall) is not None
+            if not self._begun:
+                why = f"is not used before the training loss has fallen by {self._fall}"
+                latest = reading.values[deciding]
+                self._decision = Decision(False, None, None, latest, len(losses), why, deciding, unit=self.unit)
+                return
         value = reading.values if self.rule.names else reading.values[deciding]
         if not has_value(value):
             return
@@ -395,13 +420,29 @@ class EarlyStopping:
             self._decision = replace(decision, signal=decision.signal or deciding, unit=self.unit)
 
     def _is_worth_keeping(self, reading: Reading) -> bool:
+        if not self._begun:
+            return False
         if self.keep == "before_rise":
             return self._decision.before == reading.epoch
         label, signal = next(iter(self.signals.items()))
-        values = [v for r in self._readings if (v := r.values[label]) is not None and math.isfinite(v)]
+        used = self._readings[self._num_unused() :]
+        values = [v for r in used if (v := r.values[label]) is not None and math.isfinite(v)]
         best = min if signal.direction == Direction.RISES else max
         latest = reading.values[label]
         return latest in values and latest == best(values) and values.count(latest) == 1
+
+    def _num_unused(self) -> int:
+        """The number of readings before the rule began."""
+        if self.start_after_fall is None:
+            return 0
+        return first_after_fall([reading.loss for reading in self._readings], self.start_after_fall) or 0
+
+    def _require_losses(self) -> None:
+        if self.start_after_fall is not None and not self.reader.knows_loss:
+            raise ArgumentError(
+                "start_after_fall needs a signal of batch gradients, which knows the loss of the batches. Found "
+                f'{list(self.signals)}. Add one: signal=[{next(iter(self.signals))!r}, "gradient_disparity"].'
+            )
 
 
 def _resolve_rule(rule: Rule | str | None, patience: int | None, signals: Mapping[str, Signal[Any]]) -> Rule:

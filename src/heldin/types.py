@@ -38,10 +38,16 @@ class Reading:
     epoch: int  # the number of earlier calls of `step`
     values: Mapping[str, float | None]
     num_batches: int  # drawn; some may have been skipped, with a warning
+    loss: float | None = None  # the mean loss of the batches, if a signal uses their gradients
 
     def as_dict(self) -> dict[str, object]:
         """Return the reading as plain JSON values."""
-        return {"epoch": self.epoch, "values": dict(self.values), "num_batches": self.num_batches}
+        return {
+            "epoch": self.epoch,
+            "values": dict(self.values),
+            "num_batches": self.num_batches,
+            "loss": self.loss,
+        }
 
 
 @dataclass(frozen=True)

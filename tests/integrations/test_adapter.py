@@ -68,6 +68,7 @@ def test_scripted_values_stop_training_at_the_same_point(scripted, train):
         ({"batches": 1}, "batches"),
         ({"probes": "frsh"}, "fresh"),
         ({"warmup": -1}, "warmup"),
+        ({"start_after_fall": -1}, "start_after_fall"),
         ({"keep": "best"}, "lowest"),
         ({"loss_fn": LOSS, "sample_losses": lambda model, batch: batch}, "Found loss_fn and sample_losses"),
         ({"sample_losses": sample_losses, "batch_loss": LOSS}, "Found sample_losses and batch_loss"),

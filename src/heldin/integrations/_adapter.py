@@ -75,6 +75,7 @@ class Adapter:
         probes: Probes = "fresh",
         every: int | None = None,
         warmup: int = 0,
+        start_after_fall: float | None = None,
         keep: Keep | None = None,
         loss_fn: LossFunction | None = None,
         sample_losses: SampleLosses | None = None,
@@ -93,6 +94,7 @@ class Adapter:
             probes: `"fresh"` draws new batches for each measurement, `"fixed"` uses the same ones every time.
             every: measure after every n-th optimizer step; None measures once per epoch.
             warmup: do not measure during the first n epochs (steps, if `every` is given).
+            start_after_fall: let the rule begin once the training loss has fallen by this fraction; None: at once.
             keep: the weights that training ends with: `"lowest"`, those of the best value of the signal;
                 `"before_rise"`, those before the first rise that counts; None, the last ones.
             loss_fn: the loss for (inputs, targets) batches. By default the loss of the framework, if it knows one.
@@ -113,6 +115,7 @@ class Adapter:
         self.probes = probes
         self.every = every
         self.warmup = warmup
+        self.start_after_fall = start_after_fall
         self.keep = keep
         self.loss_fn = loss_fn
         self.sample_losses = sample_losses
@@ -373,6 +376,7 @@ class Adapter:
             probes=self.probes,
             every=1 if self.every is None else self.every,
             warmup=self.warmup,
+            start_after_fall=self.start_after_fall,
             keep=self.keep,
             seed=self.seed,
             sample_losses=losses.sample_losses,

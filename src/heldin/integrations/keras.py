@@ -72,7 +72,7 @@ class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
             data: a `DataLoader` or a list of batches, to draw from instead of the batches that pass through training.
                 Signals that read the same samples each time (`LabelWave`) need it.
             **arguments: the arguments of every framework: `signal`, `rule`, `patience`, `batches`, `probes`, `every`,
-                `warmup`, `keep`, `loss_fn`, `sample_losses`, `batch_loss`, `num_samples`, `seed`.
+                `warmup`, `start_after_fall`, `keep`, `loss_fn`, `sample_losses`, `batch_loss`, `num_samples`, `seed`.
         """
         Callback.__init__(self)
         Adapter.__init__(self, **arguments)

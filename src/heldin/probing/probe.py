@@ -283,6 +283,7 @@ class Probe:
             sizes=tuple(map(num_values, parameters)),
             split=len(first),
             num_samples=tuple(result.num_samples for result in kept),
+            losses=tuple(float(result.losses.mean()) for result in kept),
         )
 
 
