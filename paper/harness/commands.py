@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -11,13 +12,14 @@ from typing import Annotated
 import typer
 
 from heldin.cli.options import NUM_CORES, parse_seeds
-from heldin.cli.output import note, resumable, show_rows, show_tables
+from heldin.cli.output import exit_if_left_out, note, note_left_out, resumable, show_rows, show_tables
 from heldin.cli.records import require_store
 from heldin.errors import ArgumentError, HeldinError, StoreError, require_choice, require_integer
 from heldin.lab.store import explain_os_errors
 from heldin.lab.tables import Table
 from paper.harness.items import Item, select_items
 from paper.harness.pages import README, REPORT, update_paper, write_pages
+from paper.harness.records import refuse
 from paper.harness.running import (
     LAPTOP,
     PROFILES,
@@ -56,7 +58,10 @@ Rerun = Annotated[bool, typer.Option("--rerun", help="Ignore the bundled records
 
 
 def main(paper: Paper, arguments: Sequence[str] | None = None) -> int:
-    """Run a command line and return the exit code: 0, 2 if something is refused, 130 after Ctrl-C."""
+    """Run a command line and return the exit code.
+
+    It is 0; 2 if something is refused; 3 if damaged runs were left out; 130 after Ctrl-C.
+    """
     try:
         create_app(paper)(args=None if arguments is None else list(arguments), prog_name="python -m paper")
     except SystemExit as end:
@@ -74,6 +79,7 @@ def create_app(paper: Paper) -> typer.Typer:
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
+        result_callback=exit_if_left_out,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
 
@@ -84,7 +90,7 @@ def create_app(paper: Paper) -> typer.Typer:
         """Show the items, how many of their runs are missing, and how long these take on two cores."""
         require_choice("--profile", profile, PROFILES)
         items = select_items(paper.items, labels or ["all"])
-        rows = plan_rows(paper, items, profile, store or STORE, bundled=not rerun)
+        rows = plan_rows(paper, items, profile, store or STORE, bundled=not rerun, damaged=note_left_out)
         show_rows(rows, rows[0])
         note(LIST_LEGEND)
         for item in items:
@@ -127,7 +133,7 @@ def create_app(paper: Paper) -> typer.Typer:
         if not specs:
             note("Nothing to run: all runs are recorded." + ("" if rerun else " --rerun ignores the bundled records."))
             return
-        require_store(records)
+        require_store(records, specs)
         with resumable(shlex.join(["python", "-m", "paper", *sys.argv[1:]])):
             run_specs(paper, specs, records, jobs=jobs, data_root=data, quiet=quiet)
         options = "" if store is None else f" --store {shlex.quote(str(store))}"
@@ -172,8 +178,9 @@ def create_app(paper: Paper) -> typer.Typer:
         if keep:
             with explain_os_errors(paper.folder, "Make the folder writable, or build without --keep."):
                 note(f"{bundle_runs(paper, profile, records)} runs are bundled in {paper.results(profile)}.")
-        part = build_part(paper, items, profile, records, bundled=not store_only)
         update = is_all and out is None and not store_only
+        damaged = refuse if update else note_left_out  # the paper's pages are made of all its records
+        part = build_part(paper, items, profile, records, bundled=not store_only, damaged=damaged)
         folder = paper.folder if update else out
         if folder is not None:
             with explain_os_errors(folder, "Choose another place with --out."):
@@ -205,8 +212,12 @@ def _print_result(paper: Paper, items: Sequence[Item], part: Part) -> None:
     else:
         tables = [table for each in part.items for table in _tables_of(each)]
     show_tables([table for table in tables if table.rows])
-    wanted = len({spec.id for item in items for spec in item.specs(part.profile)})
-    note(f"From {len(part.runs.records)} of {wanted} runs of the profile {part.profile}.")
+    finished = {record.id for record in part.runs.records}
+    wanted = {spec.id: item.label for item in items for spec in item.specs(part.profile)}
+    note(f"From {len(finished)} of {len(wanted)} runs of the profile {part.profile}.")
+    missing = Counter(label for run, label in wanted.items() if run not in finished)
+    if missing:
+        note(f"Missing: {', '.join(f'{num} of {label}' for label, num in missing.items())}.")
 
 
 def _tables_of(judged: JudgedItem) -> list[Table]:

@@ -3,26 +3,50 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
 from heldin.errors import ArgumentError, DamagedRunError
 from heldin.lab.costs import UnitSeconds, unit_seconds
 from heldin.lab.curves import setting_of
-from heldin.lab.spec import RunSpec, spec_from
-from heldin.lab.store import RunRecord, Store, decode_json, encode_json, write_atomically
+from heldin.lab.schema import (
+    VERSION,
+    EpochSchema,
+    LineError,
+    check_units,
+    encode_json,
+    parse_json,
+    require_fingerprint,
+    require_object,
+    spec_of,
+)
+from heldin.lab.spec import RunSpec
+from heldin.lab.store import RunRecord, Store, write_atomically
 from paper.harness.items import Runs
 
+OnDamage = Callable[[DamagedRunError], object]
+KEYS = {"id", "spec", "unit_seconds", "epochs"}
 
-def read_store(store: Store, specs: Iterable[RunSpec], profile: str) -> Runs:
-    """Return the finished runs of a store among these."""
+
+def refuse(error: DamagedRunError) -> None:
+    """Raise the error of a damaged run."""
+    raise error
+
+
+def read_store(store: Store, specs: Iterable[RunSpec], profile: str, damaged: OnDamage = refuse) -> Runs:
+    """Return the finished runs of a store among these. Those that are damaged are left out and passed to `damaged`."""
     records, seconds = [], {}
     for spec in dict.fromkeys(specs):
-        folder = store.folder(spec)
-        if folder.done:
-            records.append(folder.record())
-            found = unit_seconds(folder.lines("timings.jsonl"))
+        try:
+            record = store.record(spec)
+            timings = store.folder(spec).timings()
+        except DamagedRunError as error:
+            damaged(error)
+            continue
+        if record is not None and record.done:
+            records.append(record)
+            found = unit_seconds(timings)
             if found is not None:
                 seconds[spec.id] = found
     return Runs(profile, records, seconds)
@@ -55,35 +79,50 @@ def _line(record: RunRecord, seconds: Mapping[str, UnitSeconds]) -> str:
         "spec": record.spec.as_dict(),
         "unit_seconds": asdict(seconds[record.id]) if record.id in seconds else None,
         "epochs": record.epochs,
-    }
+    } | ({} if record.data is None else {"data": record.data})
     return json.dumps(encode_json(content), separators=(",", ":"), allow_nan=False)
 
 
-def read_records(folder: Path, specs: Iterable[RunSpec], profile: str) -> Runs:
-    """Read the bundled records of these runs. No other file is opened, and runs without a record are left out."""
+def read_records(folder: Path, specs: Iterable[RunSpec], profile: str, damaged: OnDamage = refuse) -> Runs:
+    """Read the bundled records of these runs. No other file is opened, and runs without a record are left out.
+
+    A line that is not the record of a run is left out and passed to `damaged`.
+    """
     specs = list(specs)
     wanted = {spec.id for spec in specs}
-    records, all_seconds = [], {}
+    records, all_seconds = {}, {}
     for path in record_files(folder, specs):
         for number, line in enumerate(path.read_bytes().splitlines() if path.is_file() else (), start=1):
             try:
                 record, seconds = _parse(line)
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
-                raise DamagedRunError(
-                    f"Line {number} of {path} is not a record of a run: {error or type(error).__name__}. "
-                    "Restore the file (git checkout), or bundle the runs again."
-                ) from error
+                if record.id in records:
+                    raise ArgumentError(f"run {record.id} should be bundled once. Found it twice")
+            except ArgumentError as error:
+                epoch = f", epoch {error.line - 1}" if isinstance(error, LineError) else ""
+                damaged(
+                    DamagedRunError(
+                        f"{path}, line {number}{epoch}: {error}. Restore the file (git checkout), or train the run "
+                        "yourself: python -m paper run ITEM --rerun."
+                    )
+                )
+                continue
             if record.id in wanted:
-                records.append(record)
+                records[record.id] = record
                 if seconds is not None:
                     all_seconds[record.id] = seconds
-    return Runs(profile, records, all_seconds)
+    return Runs(profile, list(records.values()), all_seconds)
 
 
 def _parse(line: bytes) -> tuple[RunRecord, UnitSeconds | None]:
-    content = decode_json(json.loads(line))
-    record = RunRecord(spec_from(content["spec"]), tuple(content["epochs"]), True)
-    if record.id != content["id"]:
-        raise ArgumentError(f"its id is {content['id']}, but its spec has the id {record.id}")
-    seconds = content["unit_seconds"]
-    return record, None if seconds is None else UnitSeconds(**seconds)
+    content = require_object(parse_json(line))
+    if content.keys() - {"data"} != KEYS:
+        raise ArgumentError(f"the keys should be {', '.join(sorted(KEYS))}. Found {', '.join(sorted(content))[:80]}")
+    spec = spec_of({"version": VERSION, "id": content["id"], "spec": content["spec"]})
+    epochs, seconds = content["epochs"], content["unit_seconds"]
+    if not isinstance(epochs, list):
+        raise ArgumentError("`epochs` should be a list")
+    EpochSchema(spec).check_all(epochs, done=True)
+    if seconds is not None:
+        check_units(seconds)
+    data = require_fingerprint(content["data"]) if "data" in content else None
+    return RunRecord(spec, tuple(epochs), True, data), None if seconds is None else UnitSeconds(**seconds)

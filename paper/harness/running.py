@@ -8,12 +8,13 @@ from functools import cached_property
 from pathlib import Path
 
 from heldin.errors import StoreError
+from heldin.lab.curves import require_one_version
 from heldin.lab.engine import Progress, require_runnable, run_all
 from heldin.lab.spec import RunSpec
 from heldin.lab.store import Store
 from paper.harness.claims import Claim, read_claims
 from paper.harness.items import Item, Result, Runs, build_items, run_order
-from paper.harness.records import read_records, read_store, record_files, write_records
+from paper.harness.records import OnDamage, read_records, read_store, record_files, refuse, write_records
 from paper.harness.verdicts import Headline, JudgedItem, read_headlines
 
 LAPTOP, AS_PRINTED = PROFILES = ("laptop", "paper")
@@ -96,6 +97,7 @@ def missing_runs(
     *,
     seeds: Collection[int] | None = None,
     bundled: bool = True,
+    damaged: OnDamage = refuse,
 ) -> list[RunSpec]:
     """Return the runs of these items that are neither bundled nor finished in the store, in the order to run them.
 
@@ -106,11 +108,14 @@ def missing_runs(
         store: The folder of the records of new runs.
         seeds: Only these seeds; None for all.
         bundled: Whether bundled records count as finished.
+        damaged: Called for each damaged run, which then counts as missing; by default its error is raised.
     """
     specs = [spec for spec in run_order(items, profile) if seeds is None or spec.seed in seeds]
-    finished = {record.id for record in read_records(paper.results(profile), specs, profile).records} if bundled else ()
-    records = Store(store)
-    return [spec for spec in specs if spec.id not in finished and not records.folder(spec).done]
+    found = [*read_records(paper.results(profile), specs, profile, damaged).records] if bundled else []
+    bundled_ids = {record.id for record in found}
+    found += read_store(Store(store), [spec for spec in specs if spec.id not in bundled_ids], profile, damaged).records
+    finished = {record.id for record in found}
+    return [spec for spec in specs if spec.id not in finished]
 
 
 def run_specs(
@@ -130,33 +135,42 @@ def run_specs(
 
 
 def collect_runs(
-    paper: Paper, items: Sequence[Item], profile: str, store: Path | None = None, *, bundled: bool = True
+    paper: Paper,
+    items: Sequence[Item],
+    profile: str,
+    store: Path | None = None,
+    *,
+    bundled: bool = True,
+    damaged: OnDamage = refuse,
 ) -> Runs:
     """Return the finished runs of these items: bundled ones first, then those of a store.
 
+    Damaged runs are left out and passed to `damaged`; by default their error is raised.
+
     Raises:
-        StoreError: The store has none of these runs, and the bundled records of an item are missing or empty.
+        StoreError: The store has none of these runs, and the bundled records of an item are missing or empty; or the
+            runs of an item were trained on different data.
     """
     specs = run_order(items, profile)
-    found = read_records(paper.results(profile), specs, profile) if bundled else Runs(profile, ())
+    found = read_records(paper.results(profile), specs, profile, damaged) if bundled else Runs(profile, ())
     records = {record.id: record for record in found.records}
     seconds = dict(found.unit_seconds)
-    stored = read_store(Store(store), specs, profile) if store is not None and (store / "runs").is_dir() else None
+    has_store = store is not None and (store / "runs").is_dir()
+    stored = read_store(Store(store), specs, profile, damaged) if store is not None and has_store else None
     if stored is not None and stored.records:
         records = {record.id: record for record in stored.records} | records
         seconds = {**stored.unit_seconds, **seconds}
     elif profile == LAPTOP or not records:  # few runs of the paper's size are bundled, those of some items
         for item in items:
             _require_bundled(paper.results(profile), item, profile, records.keys())
+    require_one_version(records.values())
     return Runs(profile, [records[run] for run in sorted(records)], seconds)
 
 
 def _require_bundled(folder: Path, item: Item, profile: str, finished: Collection[str]) -> None:
-    without = [
-        path.name
-        for path in record_files(folder, item.specs(profile))
-        if not finished or not path.is_file() or not path.stat().st_size
-    ]
+    specs = item.specs(profile)
+    present = {*record_files(folder, [spec for spec in specs if spec.id in finished])}
+    without = [path.name for path in record_files(folder, specs) if path not in present]
     if without:
         named = ", ".join(without[:3]) + (f" and {len(without) - 3} more" if len(without) > 3 else "")
         raise StoreError(
@@ -166,10 +180,16 @@ def _require_bundled(folder: Path, item: Item, profile: str, finished: Collectio
 
 
 def build_part(
-    paper: Paper, items: Sequence[Item], profile: str, store: Path | None = None, *, bundled: bool = True
+    paper: Paper,
+    items: Sequence[Item],
+    profile: str,
+    store: Path | None = None,
+    *,
+    bundled: bool = True,
+    damaged: OnDamage = refuse,
 ) -> Part:
     """Collect the runs of these items and judge their claims. At the paper's size, items without runs are left out."""
-    runs = collect_runs(paper, items, profile, store, bundled=bundled)
+    runs = collect_runs(paper, items, profile, store, bundled=bundled, damaged=damaged)
     if profile == AS_PRINTED:
         items = [item for item in items if runs.only(item.specs(profile)).records]
     return Part(runs, paper.judge(build_items(items, runs)))
@@ -194,13 +214,19 @@ def bundle_runs(paper: Paper, profile: str, store: Path) -> int:
 
 
 def plan_rows(
-    paper: Paper, items: Sequence[Item], profile: str, store: Path, *, bundled: bool = True
+    paper: Paper,
+    items: Sequence[Item],
+    profile: str,
+    store: Path,
+    *,
+    bundled: bool = True,
+    damaged: OnDamage = refuse,
 ) -> list[dict[str, object]]:
     """Return one row per item, and the sum.
 
     The columns are the runs of the item, those missing, those missing that no item above has, and their minutes.
     """
-    absent = {*missing_runs(paper, items, profile, store, bundled=bundled)}
+    absent = {*missing_runs(paper, items, profile, store, bundled=bundled, damaged=damaged)}
     left, rows, total = set(absent), [], 0.0
     for item in sorted(items, key=lambda item: item.stage):
         specs = {*item.specs(profile)}

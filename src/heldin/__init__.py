@@ -1,6 +1,7 @@
 """heldin: early stopping with nothing held out."""
 
 from heldin import theory
+from heldin.errors import HeldinError
 from heldin.measuring import measure
 from heldin.probing import Probe
 from heldin.rules import (
@@ -59,6 +60,7 @@ __all__ = [
     "GradientSNR",
     "GradientVariance",
     "GradientWeightAlignment",
+    "HeldinError",
     "InnerProduct",
     "LabelWave",
     "Level",

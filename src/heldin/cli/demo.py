@@ -23,7 +23,7 @@ def command(
     from heldin.lab import demo
     from heldin.lab.engine import Progress
 
-    require_store(store)
+    require_store(store, demo.demo_specs())
     show(demo.describe())
     show("Training never stops early. Each stopping method is replayed over the records afterwards.\n")
     with resumable(f"heldin demo{store_option(store)}"):

@@ -1,7 +1,7 @@
 """The entry point: adds all subcommands, runs one, and turns errors into messages and exit codes.
 
-0 is success; 2 is wrong input or any other `HeldinError`, with the message on standard error; 130 is Ctrl-C. Any other
-exception is a bug in heldin and is shown with its traceback.
+0 is success; 2 is wrong input or any other `HeldinError`, with the message on standard error; 3 is a result from which
+damaged runs were left out; 130 is Ctrl-C. Any other exception is a bug in heldin and is shown with its traceback.
 """
 
 from __future__ import annotations
@@ -48,12 +48,14 @@ def build_app() -> typer.Typer:
     import typer
 
     from heldin.cli import data, demo, doctor, figure, replay, report, run, signals, status, table
+    from heldin.cli.output import exit_if_left_out
 
     app = typer.Typer(
         epilog="New here? `heldin demo` takes a minute; `heldin doctor` lists what is missing.",
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
+        result_callback=exit_if_left_out,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     for module in (demo, run, status, replay, table, figure, report, signals, doctor):

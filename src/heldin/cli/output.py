@@ -12,9 +12,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import click
 import typer
 
+from heldin.errors import DamagedRunError
 from heldin.lab.tables import NOTES, Table, format_cell
+
+LEFT_OUT = 3  # the exit code of a command that did its work without some damaged runs
+LEFT_OUT_KEY = "heldin.left_out"
 
 
 def show(text: str) -> None:
@@ -25,6 +30,18 @@ def show(text: str) -> None:
 def note(text: str) -> None:
     """Print additional information on standard error."""
     typer.echo(text, err=True)
+
+
+def note_left_out(error: DamagedRunError) -> None:
+    """Print which run is left out because it is damaged; the exit code of the command is then `LEFT_OUT`."""
+    note(f"Left out: {error}")
+    click.get_current_context().meta[LEFT_OUT_KEY] = True
+
+
+def exit_if_left_out(result: object, **options: object) -> None:
+    """End a command that left out damaged runs with its own exit code."""
+    if click.get_current_context().meta.get(LEFT_OUT_KEY):
+        raise typer.Exit(LEFT_OUT)
 
 
 def show_json(value: object) -> None:

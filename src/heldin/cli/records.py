@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from heldin.cli.options import DEFAULT_STORE, option_name
-from heldin.cli.output import note
+from heldin.cli.output import note, note_left_out
 from heldin.errors import ArgumentError, DamagedRunError, StoreError, near_match
 from heldin.lab.curves import Group, groups, require_recorded
 from heldin.lab.methods import Kind, StoppingMethod, authors_method, methods_for
@@ -19,7 +19,7 @@ from heldin.rules import ConsecutiveRises, NthRise, Rule
 
 
 def read_records(store: Path, ids: list[str] | None, wanted: Mapping[str, object]) -> list[RunRecord]:
-    """The records of the runs that the options select. Damaged runs are named and left out.
+    """The records of the runs that the options select. Damaged runs are named and left out, with exit code 3.
 
     `ids` are the beginnings of run ids. `wanted` maps a field of a spec to the value or values it may have. None
     selects all.
@@ -40,7 +40,7 @@ def read_records(store: Path, ids: list[str] | None, wanted: Mapping[str, object
     damaged: list[DamagedRunError] = []
     found = Store(store).records(selected, damaged=damaged.append)
     for error in damaged:
-        note(f"Left out: {error}")
+        note_left_out(error)
     if damaged and not found:
         raise StoreError(f"None of the selected runs in {store} can be read. See above.")
     if not found:
@@ -83,9 +83,15 @@ def require_store(store: Path, specs: Iterable[RunSpec] = ()) -> None:
         probe.touch()
         probe.unlink()
     records = Store(store)
-    records.records(lambda spec: False, damaged=lambda error: None)  # opens every spec
+    records.folders(damaged=lambda error: None)
+    problems = []
     for spec in specs:
-        records.folder(spec).require_whole()
+        try:
+            records.folder(spec).require_whole()
+        except DamagedRunError as error:
+            problems.append(str(error))
+    if problems:
+        raise DamagedRunError("\n".join([f"{len(problems)} of the runs are damaged.", *problems]))
 
 
 def store_option(store: Path) -> str:
@@ -94,9 +100,9 @@ def store_option(store: Path) -> str:
 
 
 def timings_of(store: Path, record: RunRecord) -> list[dict[str, Any]]:
-    """The timings of a run; empty, with a note, if they cannot be read."""
+    """The timings of a run; lines that cannot be read are left out, with a note."""
     try:
-        return Store(store).folder(record.spec).lines("timings.jsonl")
+        return Store(store).folder(record.spec).timings(damaged=lambda error: note(f"Left out: {error}"))
     except DamagedRunError as error:
         note(f"Without the seconds of run {record.id}: {error}")
         return []

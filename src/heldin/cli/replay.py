@@ -14,7 +14,7 @@ from heldin.cli.options import DEFAULT_STORE, AsJson, RunIds, StoreFolder, filte
 from heldin.cli.output import note, show, show_json, show_rows
 from heldin.cli.records import read_records
 from heldin.errors import ArgumentError, require_choice, short_repr
-from heldin.lab.curves import curve_of, direction_of, has, require_recorded, sort_by_setting
+from heldin.lab.curves import curve_of, direction_of, has, require_one_version, require_recorded, sort_by_setting
 from heldin.lab.spec import parse_signal
 from heldin.lab.store import RunRecord
 from heldin.rules import NAMED, Level, NthRise, Rule, Smoothed, as_rule, with_patience
@@ -65,6 +65,7 @@ def command(
             show(f"{decision}.")
         return
     records = sort_by_setting(read_records(store, run, wanted))
+    require_one_version(records)
     require_recorded(records, signal)
     having = [record for record in records if has(record, signal)]
     rows = [

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from heldin.cli.options import DEFAULT_STORE, AsJson, RunIds, StoreFolder, filter_options
-from heldin.cli.output import show, show_json, show_rows
+from heldin.cli.output import note, show, show_json, show_rows
 from heldin.cli.records import read_records
-from heldin.lab.curves import diverged_at, sort_by_setting
+from heldin.errors import StoreError
+from heldin.lab.curves import diverged_at, require_one_version, sort_by_setting
 
 EXAMPLE = "Example:\n\nheldin status --dataset mnist5k"
 
@@ -14,6 +15,10 @@ EXAMPLE = "Example:\n\nheldin status --dataset mnist5k"
 def command(store: StoreFolder = DEFAULT_STORE, run: RunIds = None, as_json: AsJson = False, **wanted: object) -> None:
     """List the runs of a store: epochs trained, finished or not, and where training diverged."""
     records = sort_by_setting(read_records(store, run, wanted))
+    try:
+        require_one_version(records)
+    except StoreError as error:
+        note(str(error))
     num_done = sum(record.done for record in records)
     runs = [
         {
@@ -23,6 +28,7 @@ def command(store: StoreFolder = DEFAULT_STORE, run: RunIds = None, as_json: AsJ
             "done": record.done,
             "diverged_at": diverged_at(record),
             "title": record.spec.title,
+            "data": record.data,
             "spec": record.spec.as_dict(),
         }
         for record in records

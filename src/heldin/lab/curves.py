@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import NamedTuple, TypeAlias
 
-from heldin.errors import ArgumentError, near_match
+from heldin.errors import ArgumentError, StoreError, near_match
 from heldin.lab.spec import RunSpec, parse_signal
 from heldin.lab.store import RunRecord
 from heldin.types import Direction
@@ -105,11 +105,30 @@ class Group:
 
 
 def groups(records: Iterable[RunRecord]) -> list[Group]:
-    """Group records by setting, in the order in which the settings first appear."""
+    """Group records by setting, in the order in which the settings first appear.
+
+    Raises:
+        StoreError: A dataset changed from one run to another.
+    """
+    records = list(records)
+    require_one_version(records)
     found: dict[str, list[RunRecord]] = {}
     for record in records:
         found.setdefault(setting_of(record.spec).canonical, []).append(record)
     return [_group(members) for members in found.values()]
+
+
+def require_one_version(records: Iterable[RunRecord]) -> None:
+    """Refuse runs on different data under one name. Records without a fingerprint of their data are not checked."""
+    first: dict[str, RunRecord] = {}
+    for record in records:
+        other = first.setdefault(record.spec.dataset, record) if record.data is not None else record
+        if other.data != record.data:
+            raise StoreError(
+                f"All runs on {record.spec.dataset} should be trained on the same data. Found {other.data} in run "
+                f"{other.id} and {record.data} in run {record.id}. Remove the runs on the old data and train them "
+                "again, or keep them in another store; --run selects some of them."
+            )
 
 
 def setting_of(spec: RunSpec) -> RunSpec:

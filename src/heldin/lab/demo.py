@@ -71,7 +71,7 @@ def run_demo(
     start = time.perf_counter()
     records = run_all(specs, store, jobs=jobs, data_root=data_root, progress=progress)
     seconds = time.perf_counter() - start
-    timings = {record.id: store.folder(record.spec).lines("timings.jsonl") for record in records}
+    timings = {record.id: store.folder(record.spec).timings() for record in records}
     [group] = groups(records)
     path = write_report(records, store.root / "demo.html", title="heldin demo", timings=timings)
     units = unit_seconds(line for lines in timings.values() for line in lines)

@@ -32,7 +32,7 @@ from heldin.errors import ArgumentError, HeldinError, missing_package, require_c
 from heldin.lab.data import load
 from heldin.lab.memory import require_memory
 from heldin.lab.registry import build_model
-from heldin.lab.run import prepare, run
+from heldin.lab.run import prepare, require_same_data, run
 from heldin.lab.spec import RunSpec
 from heldin.lab.store import RunLockedError, RunRecord, Store
 
@@ -85,6 +85,7 @@ def run_all(
         raise ArgumentError("At least one spec should be given. Found none.")
     unique = list(dict.fromkeys(specs))
     jobs = min(jobs, max(len(unique), 2))  # with 1 the runs are trained in this process
+    require_same_data(unique, store, data_root)
     failures: dict[str, str] = {}
     shown = progress or Progress(quiet=True)
     parent = os.getpid() if engine == "processes" else None

@@ -7,13 +7,12 @@ that was not.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,12 +22,13 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 import heldin
-from heldin.errors import ArgumentError, HeldinWarning, StoreError
-from heldin.lab.data import Arrays, Exams, Samples, augment, corrupt, folds, load, select, subset
+from heldin.errors import ArgumentError, DamagedRunError, HeldinWarning, StoreError
+from heldin.lab.data import Arrays, Exams, Samples, augment, corrupt, fingerprint, folds, load, select, subset
 from heldin.lab.recording import EARLY_EPOCHS, Recorder, reading_places
 from heldin.lab.registry import LOSSES, OPTIMIZERS, build_model
+from heldin.lab.schema import EpochSchema, JsonObject
 from heldin.lab.spec import RunSpec, parse_signal
-from heldin.lab.store import JsonObject, RunFolder, RunRecord, Store
+from heldin.lab.store import RunFolder, RunRecord, Store, wrong_checkpoint
 from heldin.measuring import NUM_BATCHES, NUM_POOLED, SignalReader
 from heldin.probing.batches import Batch
 from heldin.probing.isolation import derive_seed, seeded_randomness
@@ -47,14 +47,18 @@ def run(
     """Train to the horizon and record every epoch; continue where an earlier call was interrupted.
 
     `data_root` is the folder of the datasets; `on_epoch` is called with each new line of the record. Returns the whole
-    record, and raises `RunLockedError` if another process is working on this run.
+    record, and raises `RunLockedError` if another process is working on this run. If the data changed since the run was
+    trained, or since it was interrupted, a `StoreError` is raised.
     """
     folder = store.folder(spec)
     if folder.done:
+        require_same_data([spec], store, data_root)
         return folder.record()
-    split = prepare(spec, load(spec.dataset, data_root))
+    arrays = load(spec.dataset, data_root)
+    split = prepare(spec, arrays)
+    data = str(fingerprint(spec.dataset, data_root, arrays=arrays))
     with _one_thread(), seeded_randomness(derive_seed(spec.seed, "initial weights")):
-        training = _Training(spec, split)  # refuses what cannot be run, before anything is written
+        training = _Training(spec, split, data)  # refuses what cannot be run, before anything is written
         with folder.locked():
             if not folder.record().done:  # another process may have finished it meanwhile
                 _train(training, folder, on_epoch)
@@ -94,6 +98,11 @@ def prepare(spec: RunSpec, arrays: Arrays) -> Split:
 
 def _require_enough_data(spec: RunSpec, arrays: Arrays, num: int) -> None:
     available = len(arrays.x_train)
+    if spec.dataset.lower().endswith(".npz"):  # would be another run than that of the name without it
+        raise ArgumentError(
+            f"Parameter `dataset` should be the name without .npz. Found `dataset = {spec.dataset!r}`. "
+            f"Write {spec.dataset[:-4]}."
+        )
     if num > available:
         raise ArgumentError(
             f"Parameter `num_samples` should be at most {available}, all that {spec.dataset} has for training. "
@@ -122,12 +131,32 @@ def _require_enough_data(spec: RunSpec, arrays: Arrays, num: int) -> None:
             )
 
 
-def fingerprint(split: Split) -> dict[str, int | str]:
-    """The number of samples, and a hash of some of them: tells whether the data behind a dataset's name changed."""
-    digest = hashlib.sha256(split.y_train.numpy().tobytes() + split.y_test.numpy().tobytes())
-    for x in (split.x_train, split.x_test):
-        digest.update(x[: 1 if isinstance(x, Exams) else 16].contiguous().numpy().tobytes())
-    return {"train": len(split.y_train), "test": len(split.y_test), "hash": digest.hexdigest()[:16]}
+def require_same_data(specs: Iterable[RunSpec], store: Store, data_root: Path | str | None = None) -> None:
+    """Refuse specs whose dataset is not the one that runs of the store were trained on, under the same name.
+
+    Records without a fingerprint, and datasets whose files are missing, are not checked.
+    """
+    wanted = {spec.dataset for spec in specs}
+    recorded: dict[tuple[str, str], list[RunFolder]] = {}
+    for folder in store.folders(damaged=lambda error: None):
+        if folder.spec.dataset in wanted:
+            with suppress(DamagedRunError):
+                if (data := folder.data) is not None:
+                    recorded.setdefault((folder.spec.dataset, data), []).append(folder)
+    for (dataset, data), folders in recorded.items():
+        found = fingerprint(dataset, data_root)
+        if found not in (None, data):
+            raise _changed_data(dataset, data, str(found), folders)
+
+
+def _changed_data(dataset: str, before: str, now: str, folders: Sequence[RunFolder]) -> StoreError:
+    listed = " ".join(str(folder.path) for folder in folders[:5]) + " ..." * (len(folders) > 5)
+    runs = "1 run was" if len(folders) == 1 else f"{len(folders)} runs were"
+    return StoreError(
+        f"{dataset} has changed: {runs} trained on the data {before} (number of samples, and a hash of all of them). "
+        f"Found {now} now. Put the old data back; or use the new data with another --store, or under another name; or "
+        f"remove what was trained on the old data: {listed}"
+    )
 
 
 @torch.no_grad()
@@ -179,6 +208,8 @@ def _train(training: _Training, folder: RunFolder, on_epoch: OnEpoch | None) -> 
     """Train from the last checkpoint to the horizon."""
     folder.begin()
     start = _resume(training, folder)
+    if start == 0:
+        folder.data = training.data
     environment = {
         "heldin": heldin.__version__,
         "torch": torch.__version__,
@@ -189,7 +220,7 @@ def _train(training: _Training, folder: RunFolder, on_epoch: OnEpoch | None) -> 
         "data": training.data,
     }
     folder.append("timings.jsonl", {"begun": environment, "at_epoch": start})
-    if not (start and training.is_last(folder.lines()[-1])):
+    if not (start and training.is_last(folder.epochs()[-1])):
         for epoch in range(start, training.spec.epochs):
             line, timing = training.epoch(epoch)
             folder.append("epochs.jsonl", line)
@@ -199,31 +230,33 @@ def _train(training: _Training, folder: RunFolder, on_epoch: OnEpoch | None) -> 
                 on_epoch(line)
             if training.is_last(line):
                 break
-    folder.finish({"epochs": len(folder.lines())})
+    folder.finish({"epochs": folder.num_epochs})
 
 
 def _resume(training: _Training, folder: RunFolder) -> int:
     """Restore the last checkpoint, and return the first epoch that is still to be trained."""
-    start = 0
+    num_recorded, start = len(folder.epochs()), 0
+    if num_recorded and folder.data not in (None, training.data):
+        raise _changed_data(training.spec.dataset, str(folder.data), training.data, [folder])
     if (checkpoint := folder.checkpoint()) is not None:
-        if checkpoint["data"] != training.data:
-            raise StoreError(
-                f"Run {training.spec.id} was started on other data: {training.spec.dataset} has changed since. "
-                f"Put the data back, or remove {folder.path} to start again."
-            )
-        if len(folder.lines()) > checkpoint["epoch"]:
-            training.restore(checkpoint)
-            start = checkpoint["epoch"] + 1
-    folder.truncate("epochs.jsonl", start)
+        try:
+            if num_recorded > checkpoint["epoch"]:
+                training.restore(checkpoint)
+                start = checkpoint["epoch"] + 1
+        except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+            problem = f"{type(error).__name__} when it was loaded"
+            raise wrong_checkpoint(folder.path / "checkpoint.pt", problem) from error
+    folder.truncate(start)
     return start
 
 
 class _Training:
     """A model in training."""
 
-    def __init__(self, spec: RunSpec, split: Split) -> None:
+    def __init__(self, spec: RunSpec, split: Split, data: str) -> None:
         self.spec = spec
         self.split = split
+        self.data = data
         shape = tuple(split.x_train.shape[1:])
         self.model = build_model(spec.model, shape, split.num_classes, scale=spec.scale, init=spec.init)
         self.loss = LOSSES[spec.loss]()
@@ -232,7 +265,7 @@ class _Training:
         )
         self.measurements = Measurements(spec, self.model, self.loss, self.optimizer)
         self.recorder = _recorder(spec, self.model, self.loss, split) if spec.detailed_readings else None
-        self.data = fingerprint(split)
+        self.is_last = EpochSchema(spec).is_last
 
     def epoch(self, epoch: int) -> tuple[JsonObject, JsonObject]:
         """Train and measure one epoch; return its line of records, and its line of timings."""
@@ -323,11 +356,6 @@ class _Training:
         names = ("batch_gradient", "distance", "optimizer_step", "batch_evaluation")
         return {name: clock.seconds.pop(name) / clock.counts[name] for name in names}
 
-    def is_last(self, line: JsonObject) -> bool:
-        """Whether this line of records reaches the horizon."""
-        until = self.spec.until_loss
-        return bool(line["epoch"] + 1 >= self.spec.epochs or (until is not None and line["train_loss"] < until))
-
     def checkpoint(self, epoch: int) -> JsonObject:
         """All that is needed to continue after this epoch."""
         return {
@@ -336,7 +364,6 @@ class _Training:
             "optimizer": self.optimizer.state_dict(),
             "memory": self.measurements.memory,
             "predictions": {} if self.recorder is None else self.recorder.predictions,
-            "data": self.data,
         }
 
     def restore(self, checkpoint: JsonObject) -> None:

@@ -1,15 +1,16 @@
-"""Records on disk, readable with a text editor: runs/<id>/{spec.json, epochs.jsonl, timings.jsonl, done.json}.
+"""Records on disk, readable with a text editor: runs/<id>/{spec,data,done}.json, epochs.jsonl, timings.jsonl.
 
-`epochs.jsonl` has one line per epoch and depends on the spec alone, to the byte. What varies (seconds, versions, the
-machine) is in `timings.jsonl`. Files are appended to or replaced atomically, never edited. What a crash left incomplete
-is recognised and dropped. One process at a time works on a run.
+`epochs.jsonl` has one line per epoch and depends on the spec and the data alone, to the byte. `data.json` has the
+fingerprint of the data. What varies (seconds, versions, the machine) is in `timings.jsonl`. Files are appended to or
+replaced atomically, never edited. What a crash left incomplete is recognised and dropped. One process at a time works
+on a run. All files are checked by `heldin.lab.schema`, when they are written and when they are read.
 """
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
-import math
 import os
 import platform
 import shutil
@@ -17,23 +18,37 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, TypeAlias, cast
+from typing import IO, Any, TypeVar, cast
 
 import torch
 from filelock import FileLock, Timeout
 
-from heldin.errors import DamagedRunError, StoreError
+from heldin.errors import ArgumentError, DamagedRunError, StoreError
 from heldin.lab.memory import format_bytes
-from heldin.lab.spec import RunSpec, spec_from
+from heldin.lab.schema import (
+    VERSION,
+    EpochSchema,
+    JsonObject,
+    LineError,
+    check_timing,
+    encode_json,
+    epochs_of,
+    fingerprint_of,
+    is_newer,
+    parse_json,
+    require_object,
+    spec_of,
+)
+from heldin.lab.spec import RunSpec
 
-VERSION = 1
 REMEDY = (
     "What was recorded before is safe. Make room, or choose another folder with --store, and run the same command "
     "again."
 )
-NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}  # JSON has no numbers for these
+BEFORE_HASHES = {"epoch", "model", "optimizer", "memory", "data"}  # the keys of checkpoints that have no hash
 
-JsonObject: TypeAlias = dict[str, Any]  # one line of a record, or one checkpoint: the keys depend on the spec
+Content = TypeVar("Content")
+OnDamage = Callable[[DamagedRunError], object]
 
 
 class RunLockedError(StoreError):
@@ -47,6 +62,7 @@ class RunRecord:
     spec: RunSpec
     epochs: tuple[JsonObject, ...]
     done: bool
+    data: str | None = None  # the fingerprint of the data; None in records that have none
 
     @property
     def id(self) -> str:
@@ -75,29 +91,37 @@ class Store:
 
     def record(self, spec: RunSpec) -> RunRecord | None:
         """The record of one run; None if it was never started."""
-        path = self.folder(spec).path / "spec.json"
-        return _open_run(path).record() if path.exists() else None
+        folder = self.folder(spec)
+        return _open_run(folder.path).record() if folder.is_started else None
 
-    def records(
-        self,
-        keep: Callable[[RunSpec], bool] | None = None,
-        *,
-        damaged: Callable[[DamagedRunError], object] | None = None,
-    ) -> list[RunRecord]:
-        """All runs whose spec satisfies `keep`, in the order of their ids.
-
-        A run that cannot be read raises a `DamagedRunError`, or is left out and passed to `damaged`.
-        """
+    def folders(self, *, damaged: OnDamage | None = None) -> list[RunFolder]:
+        """All runs, in the order of their ids. A damaged spec raises a `DamagedRunError`, or is passed to `damaged`."""
         found = []
-        for path in sorted((self.root / "runs").glob("*/spec.json")):
+        for path in sorted(path for path in (self.root / "runs").glob("*") if _is_started(path)):
             try:
-                folder = _open_run(path)
-                if keep is None or keep(folder.spec):
-                    found.append(folder.record())
+                found.append(_open_run(path))
             except DamagedRunError as error:
                 if damaged is None:
                     raise
                 damaged(error)
+        return found
+
+    def records(
+        self, keep: Callable[[RunSpec], bool] | None = None, *, damaged: OnDamage | None = None
+    ) -> list[RunRecord]:
+        """All runs whose spec satisfies `keep`, in the order of their ids.
+
+        A damaged run raises a `DamagedRunError`, or is left out and passed to `damaged`.
+        """
+        found = []
+        for folder in self.folders(damaged=damaged):
+            if keep is None or keep(folder.spec):
+                try:
+                    found.append(folder.record())
+                except DamagedRunError as error:
+                    if damaged is None:
+                        raise
+                    damaged(error)
         return found
 
 
@@ -152,104 +176,149 @@ class RunFolder:
         except (OSError, ValueError, KeyError, TypeError):
             return "another process"
 
+    @property
+    def is_started(self) -> bool:
+        """Whether something of this run was recorded."""
+        return _is_started(self.path)
+
     def require_whole(self) -> None:
-        """Refuse a spec that cannot be read, or that a newer version wrote."""
-        if (self.path / "spec.json").exists():
-            _open_run(self.path / "spec.json")
+        """Refuse a run that is damaged, or that a newer version wrote."""
+        if self.is_started:
+            _open_run(self.path).record()
 
     def begin(self) -> None:
         """Write the spec, unless it is there."""
-        self.require_whole()
-        if not (target := self.path / "spec.json").exists():
-            content = {"version": VERSION, "id": self.spec.id, "spec": self.spec.as_dict()}
-            write_atomically(target, json.dumps(content, indent=1) + "\n")
+        if self.is_started:
+            _open_run(self.path)
+        else:
+            self._write("spec.json", {"id": self.spec.id, "spec": self.spec.as_dict()})
+
+    @property
+    def data(self) -> str | None:
+        """The fingerprint of the data that the run was trained on; None in records that have none."""
+        path = self.path / "data.json"
+        return _read(path, fingerprint_of) if path.exists() else None
+
+    @data.setter
+    def data(self, fingerprint: str) -> None:
+        self._write("data.json", {"fingerprint": fingerprint})
 
     def append(self, name: str, line: Mapping[str, object]) -> None:
         """Add a line to `epochs.jsonl` or `timings.jsonl`."""
+        if name == "epochs.jsonl":
+            EpochSchema(self.spec).check(line, self.num_epochs)
+        else:
+            check_timing(line)
         text = json.dumps(encode_json(line), separators=(",", ":"), allow_nan=False)
-        with explain_os_errors(self.path), (self.path / name).open("ab") as file:
-            file.write(f"{text}\n".encode())
-            file.flush()
-            os.fsync(file.fileno())
-
-    def lines(self, name: str = "epochs.jsonl") -> list[JsonObject]:
-        """The complete lines of a file; a last line that was cut off is left out."""
         path = self.path / name
-        if not path.exists():
-            return []
+        with explain_os_errors(self.path):
+            cut_off = path.exists() and not _is_complete(path.read_bytes())
+            with path.open("ab") as file:
+                file.write(f"{chr(10) * cut_off}{text}\n".encode())
+                file.flush()
+                os.fsync(file.fileno())
+
+    def epochs(self, *, done: bool = False) -> tuple[JsonObject, ...]:
+        """The lines of `epochs.jsonl`; a last line that was cut off is left out."""
+        path = self.path / "epochs.jsonl"
+        lines = []
+        for number, text in enumerate(_complete_lines(path), start=1):
+            try:
+                lines.append(parse_json(text))
+            except ArgumentError as error:
+                raise _damaged(path, error, number) from error
         try:
-            return [decode_json(dict(json.loads(line))) for line in _complete_lines(path) if line]
-        except (OSError, ValueError, TypeError) as error:
-            raise DamagedRunError(
-                f"{path} should hold one JSON object per line. Found another line ({error}): the file was changed by "
-                f"hand, or the disk is damaged. Remove {self.path} to run it again."
-            ) from error
+            EpochSchema(self.spec).check_all(lines, done=done)
+        except ArgumentError as error:
+            raise _damaged(path, error, error.line if isinstance(error, LineError) else None) from error
+        return tuple(lines)
 
-    def truncate(self, name: str, num_lines: int) -> None:
-        """Keep the first lines of a file: what a crash left after the last checkpoint is computed again."""
-        path = self.path / name
+    def timings(self, *, damaged: OnDamage | None = None) -> list[JsonObject]:
+        """The lines of `timings.jsonl`; lines that were cut off or changed are left out and passed to `damaged`."""
+        path = self.path / "timings.jsonl"
+        found = []
+        for number, text in enumerate(_complete_lines(path), start=1):
+            try:
+                line = parse_json(text)
+                check_timing(line)
+                found.append(line)
+            except ArgumentError as error:
+                if damaged is not None:
+                    damaged(DamagedRunError(f"{path}, line {number}: {error}. Only the seconds in this line are lost."))
+        return found
+
+    def truncate(self, num_epochs: int) -> None:
+        """Keep the first epochs: what a crash left after the last checkpoint is computed again."""
+        path = self.path / "epochs.jsonl"
         if path.exists():
-            text = "".join(f"{line}\n" for line in _complete_lines(path)[:num_lines])
-            if text.encode() != path.read_bytes():
-                write_atomically(path, text)
+            text = b"".join(line + b"\n" for line in _complete_lines(path)[:num_epochs])
+            if text != path.read_bytes():
+                write_atomically(path, text.decode())
 
     def save(self, checkpoint: Mapping[str, object]) -> None:
         """Replace the checkpoint."""
         path = self.path / "checkpoint.pt"
+        content = {"run": self.spec.id, **checkpoint}
+        content["hash"] = _hash(content)
         free = shutil.disk_usage(self.path).free
         try:
-            write_atomically(path, lambda file: torch.save(dict(checkpoint), file))
+            write_atomically(path, lambda file: torch.save(content, file))
         except RuntimeError as error:  # what torch.save raises where the disk is full; its text does not say so
-            needed = format_bytes(_saved_size(checkpoint))
+            needed = format_bytes(_saved_size(content))
             raise StoreError(
                 f"{path} cannot be written: it takes {needed}, and {format_bytes(free)} are free on this disk. {REMEDY}"
             ) from error
 
     def checkpoint(self) -> JsonObject | None:
-        """The checkpoint; None if there is none, or none that can be read."""
+        """The checkpoint; None if there is none, or none that can be read.
+
+        Raises:
+            StoreError: It can be read, but is not what `save` wrote for this run.
+        """
+        path = self.path / "checkpoint.pt"
         try:
-            found: JsonObject = torch.load(self.path / "checkpoint.pt", weights_only=True)
+            found: object = torch.load(path, weights_only=True)
         except Exception:  # missing, or incomplete after a power failure: the run starts again
             return None
-        return found
+        if isinstance(found, dict):
+            if found.keys() - {"predictions"} == BEFORE_HASHES:
+                return found
+            written = found.pop("hash", None)
+            if written == _hash(found) and found.pop("run", None) == self.spec.id:
+                return found
+        raise wrong_checkpoint(path, "it was changed, or belongs to another run")
 
     def finish(self, summary: Mapping[str, object]) -> None:
         """Mark the run as done, and remove its checkpoint."""
-        text = json.dumps({"version": VERSION, **encode_json(summary)}, indent=1, allow_nan=False)
-        write_atomically(self.path / "done.json", text + "\n")
+        self._write("done.json", summary)
         (self.path / "checkpoint.pt").unlink(missing_ok=True)
 
     @property
     def done(self) -> bool:
-        """Whether the run reached its horizon, with all its records present."""
-        path = self.path / "done.json"
+        """Whether the run reached its horizon, with as many lines as it had; `record` checks what is in them."""
+        path, records = self.path / "done.json", self.path / "epochs.jsonl"
         if not path.exists():
             return False
-        try:
-            expected = json.loads(path.read_text(encoding="utf-8"))["epochs"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise DamagedRunError(
-                f"{path} should count the epochs. Found it damaged ({error}). Remove {self.path} to run it again."
-            ) from error
-        found, records = self.num_epochs, self.path / "epochs.jsonl"
+        expected, found = _read(path, epochs_of), self.num_epochs
         if found != expected:
-            raise DamagedRunError(
-                f"Run {self.spec.id} was trained for {expected} epochs, but {records} holds {found}: it was changed by "
-                f"hand, or lost. Put it back, or remove {self.path} to run it again."
-            )
+            raise _damaged(records, f"it should have {expected} lines, because {path.name} counts them. Found {found}")
         return True
 
     @property
     def num_epochs(self) -> int:
         """The number of recorded epochs, counted without parsing them."""
-        try:
-            return (self.path / "epochs.jsonl").read_bytes().count(b"\n")
-        except FileNotFoundError:
-            return 0
+        return len(_complete_lines(self.path / "epochs.jsonl"))
 
     def record(self) -> RunRecord:
         """The record of the run."""
-        return RunRecord(self.spec, tuple(self.lines()), self.done)
+        done, path = self.done, self.path / "epochs.jsonl"
+        if done and not _is_complete(path.read_bytes()):
+            raise _damaged(path, "it should end with a complete line, because the run is done")
+        return RunRecord(self.spec, self.epochs(done=done), done, self.data)
+
+    def _write(self, name: str, content: Mapping[str, object]) -> None:
+        text = json.dumps({"version": VERSION, **encode_json(content)}, indent=1, allow_nan=False)
+        write_atomically(self.path / name, text + "\n")
 
 
 def write_atomically(path: Path, content: str | Callable[[Path], object], remedy: str = REMEDY) -> None:
@@ -283,24 +352,36 @@ def explain_os_errors(path: Path, remedy: str = REMEDY) -> Iterator[None]:
         raise StoreError(f"{path} cannot be written: {error.strerror or error}. {remedy}") from error
 
 
-def encode_json(value: Any) -> Any:
-    """Plain JSON values: numbers that are not finite become their names."""
-    if isinstance(value, Mapping):
-        return {key: encode_json(part) for key, part in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [encode_json(part) for part in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
-    return value
+def wrong_checkpoint(path: Path, problem: object) -> StoreError:
+    """The error for a checkpoint from which a run cannot continue."""
+    return StoreError(
+        f"{path} should be the checkpoint of run {path.parent.name}. Found another content: {problem}. Remove this "
+        "file, and run the same command again: the run then starts from its first epoch."
+    )
 
 
-def decode_json(value: Any) -> Any:
-    """The inverse of `encode_json`."""
-    if isinstance(value, dict):
-        return {key: decode_json(part) for key, part in value.items()}
-    if isinstance(value, list):
-        return [decode_json(part) for part in value]
-    return NOT_FINITE.get(value, value) if isinstance(value, str) else value
+def _hash(value: object) -> str:
+    """A hash of a checkpoint: of dicts, lists, numbers, texts and tensors in it."""
+    digest = hashlib.sha256()
+
+    def update(part: object) -> None:
+        if isinstance(part, torch.Tensor):
+            digest.update(f"{part.dtype}{tuple(part.shape)}".encode())
+            digest.update(part.detach().cpu().reshape(-1).view(torch.uint8).numpy().data)
+        elif isinstance(part, Mapping):
+            digest.update(f"{{{len(part)}".encode())
+            for key, content in part.items():
+                update(key)
+                update(content)
+        elif isinstance(part, (list, tuple)):
+            digest.update(f"[{len(part)}".encode())
+            for content in part:
+                update(content)
+        else:
+            digest.update(f"{type(part).__name__}{part!r};".encode())
+
+    update(value)
+    return digest.hexdigest()
 
 
 def _saved_size(content: Mapping[str, object]) -> int:
@@ -321,26 +402,53 @@ class _CountingFile(io.RawIOBase):
         return num
 
 
-def _complete_lines(path: Path) -> list[str]:
-    return path.read_text(encoding="utf-8").split("\n")[:-1]
-
-
-def _open_run(path: Path) -> RunFolder:
-    """The run whose spec.json this is."""
+def _read(path: Path, check: Callable[[object], Content]) -> Content:
+    """The content of a JSON file."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        newer = content["version"] > VERSION
-        spec = None if newer else spec_from(content["spec"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DamagedRunError(
-            f"{path} should hold the spec of a run. Found it damaged ({error}). Move its folder away."
-        ) from error
-    if spec is None:
-        found = f"version {content['version']} of the store; this one reads {VERSION}"
-        raise StoreError(f"{path} was written by a newer heldin ({found}). Update heldin, or use another folder.")
-    if spec.id != path.parent.name:
-        raise DamagedRunError(
-            f"{path} should hold the spec of run {path.parent.name}. Found that of run {spec.id}: it was changed by "
-            "hand. Put it back, or move its folder away."
-        )
-    return RunFolder(path.parent, spec)
+        return check(parse_json(path.read_bytes()))
+    except StoreError:  # of a newer version
+        raise
+    except (OSError, ArgumentError) as error:
+        raise _damaged(path, error) from error
+
+
+def _complete_lines(path: Path) -> list[bytes]:
+    try:
+        return path.read_bytes().split(b"\n")[:-1]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise _damaged(path, error) from error
+
+
+def _is_complete(content: bytes) -> bool:
+    return not content or content.endswith(b"\n")
+
+
+def _damaged(path: Path, problem: object, line: int | None = None) -> DamagedRunError:
+    place = path if line is None else f"{path}, line {line}"
+    text = (problem.strerror or str(problem)) if isinstance(problem, OSError) else str(problem).rstrip(".")
+    return DamagedRunError(
+        f"{place}: {text}. The file was changed by hand, or the disk is damaged. Put it back, or remove {path.parent} "
+        "to run it again."
+    )
+
+
+def _is_started(folder: Path) -> bool:
+    return any((folder / name).exists() for name in ("spec.json", "epochs.jsonl", "done.json"))
+
+
+def _open_run(folder: Path) -> RunFolder:
+    """The run of a folder."""
+    path = folder / "spec.json"
+
+    def check(content: object) -> RunSpec:
+        if is_newer(content):
+            found = f"version {require_object(content)['version']} of the store; this one reads {VERSION}"
+            raise StoreError(f"{path} was written by a newer heldin ({found}). Update heldin, or use another folder.")
+        return spec_of(content)
+
+    spec = _read(path, check)
+    if spec.id != folder.name:
+        raise _damaged(path, f"it should hold the spec of run {folder.name}. Found that of run {spec.id}")
+    return RunFolder(folder, spec)

@@ -9,7 +9,7 @@ from heldin.lab.data.arrays import Arrays, Exams, Samples, select
 from heldin.lab.data.augmentation import augment
 from heldin.lab.data.files import data_root
 from heldin.lab.data.noise import corrupt
-from heldin.lab.data.registry import DATASETS, Dataset, check, describe, fetch, load
+from heldin.lab.data.registry import DATASETS, Dataset, check, describe, fetch, fingerprint, load
 from heldin.lab.data.splits import folds, subset
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "data_root",
     "describe",
     "fetch",
+    "fingerprint",
     "folds",
     "load",
     "select",

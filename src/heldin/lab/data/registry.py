@@ -11,6 +11,7 @@ from heldin.lab.data.arrays import Arrays
 from heldin.lab.data.cifar import cifar
 from heldin.lab.data.files import VARIABLE, DataFormat, data_root, require_folder
 from heldin.lab.data.files import download as download_file
+from heldin.lab.data.fingerprint import fingerprint_arrays
 from heldin.lab.data.idx import IdxFile, idx_files
 from heldin.lab.data.mrnet import PLANES, REGISTER, TASKS, mrnet_release
 from heldin.lab.data.npz import medmnist, table, user_npz
@@ -30,6 +31,8 @@ MEDMNIST_SOURCE = "https://medmnist.com; Yang et al., Scientific Data 10:41, 202
 MEDMNIST_LICENCE = "CC BY 4.0; not for clinical use"
 UCI = "UCI Machine Learning Repository"
 UCI_PAGES = "https://archive.ics.uci.edu/dataset"
+
+_FINGERPRINTS: dict[tuple[object, ...], str] = {}  # name and state of the files -> fingerprint
 
 DataState: TypeAlias = Literal["embedded", "present", "missing"]
 
@@ -180,6 +183,31 @@ def load(name: str, root: Path | str | None = None, *, download: bool = True) ->
     if path is None:
         raise DataError(_how_to_get(name, files, folder))
     return files.read(name, path)
+
+
+def fingerprint(name: str, root: Path | str | None = None, *, arrays: Arrays | None = None) -> str | None:
+    """The fingerprint of a dataset; None if its files are missing.
+
+    It is computed once for each state of the files: their paths, sizes and times of change. `arrays` is the dataset, if
+    it is already loaded.
+    """
+    files, folder = find_dataset(name).format, data_root(root)
+    path = files.find(folder)
+    if path is None and files.needs_files:
+        return None if arrays is None else fingerprint_arrays(arrays)
+    state = (name, *_file_states(path))
+    if state not in _FINGERPRINTS:
+        _FINGERPRINTS[state] = fingerprint_arrays(arrays or files.read(name, path or folder))
+    return _FINGERPRINTS[state]
+
+
+def _file_states(path: Path | None) -> list[tuple[str, int, int]]:
+    """Path, size and time of change of a file, or of all files in a folder."""
+    if path is None:
+        return []
+    found = [path] if path.is_file() else sorted(part for part in path.rglob("*") if part.is_file())
+    states = [(file, file.stat()) for file in found]
+    return [(str(file.resolve()), state.st_size, state.st_mtime_ns) for file, state in states]
 
 
 def describe(name: str, root: Path | str | None = None) -> DataInfo:
