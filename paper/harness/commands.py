@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from heldin.cli.options import NUM_CORES, parse_seeds
-from heldin.cli.output import exit_if_left_out, note, note_left_out, resumable, show_rows, show_tables
+from heldin.cli.output import exit_code, note, note_left_out, resumable, show_rows, show_tables
 from heldin.cli.records import require_store
 from heldin.errors import ArgumentError, HeldinError, StoreError, require_choice, require_integer
 from heldin.lab.store import explain_os_errors
@@ -63,13 +63,11 @@ def main(paper: Paper, arguments: Sequence[str] | None = None) -> int:
     It is 0; 2 if something is refused; 3 if damaged runs were left out; 130 after Ctrl-C.
     """
     try:
-        create_app(paper)(args=None if arguments is None else list(arguments), prog_name="python -m paper")
-    except SystemExit as end:
-        return end.code if isinstance(end.code, int) else 0
+        given = None if arguments is None else list(arguments)
+        return exit_code(lambda: create_app(paper)(args=given, prog_name="python -m paper"))
     except HeldinError as error:
         typer.echo(f"paper: {error}", err=True)
         return REFUSED
-    return 0
 
 
 def create_app(paper: Paper) -> typer.Typer:
@@ -79,7 +77,6 @@ def create_app(paper: Paper) -> typer.Typer:
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
-        result_callback=exit_if_left_out,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
 

@@ -34,13 +34,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if (error.name or "").startswith("heldin"):
             raise
         return _fail(str(missing_package("The command line", str(error.name), "lab")))
+    from heldin.cli.output import exit_code
+
     try:
-        app(args=None if arguments is None else list(arguments), prog_name="heldin")
-    except SystemExit as end:
-        return end.code if isinstance(end.code, int) else 0
+        return exit_code(lambda: app(args=None if arguments is None else list(arguments), prog_name="heldin"))
     except HeldinError as error:
         return _fail(str(error))
-    return 0
 
 
 def build_app() -> typer.Typer:
@@ -48,14 +47,12 @@ def build_app() -> typer.Typer:
     import typer
 
     from heldin.cli import data, demo, doctor, figure, replay, report, run, signals, status, table
-    from heldin.cli.output import exit_if_left_out
 
     app = typer.Typer(
         epilog="New here? `heldin demo` takes a minute; `heldin doctor` lists what is missing.",
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
-        result_callback=exit_if_left_out,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     for module in (demo, run, status, replay, table, figure, report, signals, doctor):

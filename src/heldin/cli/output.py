@@ -8,18 +8,18 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
-import click
 import typer
 
 from heldin.errors import DamagedRunError
 from heldin.lab.tables import NOTES, Table, format_cell
 
 LEFT_OUT = 3  # the exit code of a command that did its work without some damaged runs
-LEFT_OUT_KEY = "heldin.left_out"
+_left_out: ContextVar[list[DamagedRunError]] = ContextVar("left_out")
 
 
 def show(text: str) -> None:
@@ -35,13 +35,18 @@ def note(text: str) -> None:
 def note_left_out(error: DamagedRunError) -> None:
     """Print which run is left out because it is damaged; the exit code of the command is then `LEFT_OUT`."""
     note(f"Left out: {error}")
-    click.get_current_context().meta[LEFT_OUT_KEY] = True
+    _left_out.get([]).append(error)
 
 
-def exit_if_left_out(result: object, **options: object) -> None:
-    """End a command that left out damaged runs with its own exit code."""
-    if click.get_current_context().meta.get(LEFT_OUT_KEY):
-        raise typer.Exit(LEFT_OUT)
+def exit_code(run: Callable[[], object]) -> int:
+    """Run a command and return its exit code: `LEFT_OUT` in place of 0 if damaged runs were left out."""
+    _left_out.set([])
+    try:
+        run()
+    except SystemExit as end:
+        if isinstance(end.code, int) and end.code != 0:
+            return end.code
+    return LEFT_OUT if _left_out.get() else 0
 
 
 def show_json(value: object) -> None:

@@ -209,7 +209,7 @@ def _train(training: _Training, folder: RunFolder, on_epoch: OnEpoch | None) -> 
     folder.begin()
     start = _resume(training, folder)
     if start == 0:
-        folder.data = training.data
+        folder.set_data(training.data)
     environment = {
         "heldin": heldin.__version__,
         "torch": torch.__version__,

@@ -199,8 +199,8 @@ class RunFolder:
         path = self.path / "data.json"
         return _read(path, fingerprint_of) if path.exists() else None
 
-    @data.setter
-    def data(self, fingerprint: str) -> None:
+    def set_data(self, fingerprint: str) -> None:
+        """Record the fingerprint of the data, before the first epoch."""
         self._write("data.json", {"fingerprint": fingerprint})
 
     def append(self, name: str, line: Mapping[str, object]) -> None:
