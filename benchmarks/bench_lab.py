@@ -58,7 +58,7 @@ def overheads(spec: RunSpec) -> list[float]:
         moments: list[float] = []
         store = Store(root)
         run(spec, store, on_epoch=lambda line: moments.append(time.perf_counter()))
-        timings = [line for line in store.folder(spec).lines("timings.jsonl") if "seconds" in line]
+        timings = [line for line in store.folder(spec).timings() if "seconds" in line]
     num_batches = -(-(spec.num_samples or 0) // spec.batch_size)
     found = []
     for timing, start, end in zip(timings[1:], moments[:-1], moments[1:], strict=True):

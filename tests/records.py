@@ -15,6 +15,14 @@ def record_of(spec, *, done=True, **curves):
     return RunRecord(spec, tuple(lines), done)
 
 
+def epoch_line(spec, epoch, **values):
+    """A line of `epochs.jsonl` with all that a run of this spec records; `signals` are added to the others."""
+    parts = ("train", "test") if spec.fold is None else ("train", "test", "val")
+    signals = {**dict.fromkeys(spec.signals, 0.5), **values.pop("signals", {})}
+    metrics = {f"{part}_{name}": 1.0 / (epoch + 1) for part in parts for name in ("loss", "error")}
+    return {"epoch": epoch, **metrics, "parameter_norm": 1.0, **values, "signals": signals}
+
+
 def group_of(*records):
     """The group of runs of one setting."""
     (group,) = groups(records)

@@ -16,7 +16,16 @@ MAX_SHOWN = 200  # characters of a value in a message
 
 
 class HeldinError(Exception):
-    """Base class of all errors that heldin raises."""
+    """Base class of all errors that heldin raises.
+
+    Examples:
+        >>> import heldin
+        >>> try:
+        ...     heldin.NthRise(0)
+        ... except heldin.HeldinError as error:
+        ...     print(type(error).__name__)
+        ArgumentError
+    """
 
 
 class ArgumentError(HeldinError, ValueError):

@@ -14,6 +14,7 @@ from contextlib import suppress
 import pytest
 import torch
 from rich.console import Console
+from tests.records import epoch_line
 
 from heldin.errors import ArgumentError, DataError, HeldinError
 from heldin.lab.data import Arrays
@@ -99,7 +100,7 @@ def test_a_worker_that_is_killed_is_replaced_and_nothing_is_lost(tmp_path, engin
     killer.join()
     assert len(killed) == 1
     assert all(record.done for record in records)
-    starts = [line for line in Store(tmp_path).folder(spec).lines("timings.jsonl") if "begun" in line]
+    starts = [line for line in Store(tmp_path).folder(spec).timings() if "begun" in line]
     assert len(starts) == 2
     run(spec, Store(tmp_path / "alone"))
     assert epochs_of(tmp_path, spec) == epochs_of(tmp_path / "alone", spec)
@@ -213,7 +214,7 @@ def record(store, spec, num_epochs):
     with folder.locked():
         folder.begin()
         for epoch in range(num_epochs):
-            folder.append("epochs.jsonl", {"epoch": epoch, "signals": {}})
+            folder.append("epochs.jsonl", epoch_line(spec, epoch))
         if num_epochs == spec.epochs:
             folder.finish({"epochs": num_epochs})
 

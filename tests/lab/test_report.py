@@ -385,7 +385,7 @@ def browsed(tmp_path_factory):
                    label_noise=0.5, signals=("gradient_disparity", "sign"))  # fmt: skip
     records = [train(spec.with_(seed=seed), store) for seed in (0, 1)]
     nasty = run(dataset=NASTY)
-    timings = {record.id: store.folder(record.spec).lines("timings.jsonl") for record in records}
+    timings = {record.id: store.folder(record.spec).timings() for record in records}
     path = write_report([*records, nasty], folder / "report.html", title=NASTY, timings=timings)
     text = path.read_text(encoding="utf-8")
     path.write_text(

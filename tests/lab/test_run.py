@@ -4,6 +4,7 @@ import math
 import multiprocessing
 import os
 import random
+import re
 import time
 
 import numpy
@@ -14,9 +15,10 @@ from torch import nn
 
 from heldin.errors import ArgumentError, StoreError
 from heldin.lab.curves import METRICS
-from heldin.lab.data import Arrays
+from heldin.lab.data import Arrays, fingerprint
+from heldin.lab.engine import run_all
 from heldin.lab.registry import OneHotMSE
-from heldin.lab.run import auc, evaluate, fingerprint, metrics, prepare, run
+from heldin.lab.run import auc, evaluate, metrics, prepare, run
 from heldin.lab.spec import RunSpec
 from heldin.lab.store import RunLockedError, Store
 
@@ -121,13 +123,13 @@ def test_a_run_killed_at_any_moment_continues_to_the_same_records(tmp_path):
     while kills < 20:
         folder = Store(tmp_path / str(attempt)).folder(KILLED)
         while not folder.done:
-            before = len(folder.lines())
+            before = folder.num_epochs
             process = _start(context, tmp_path / str(attempt))
             process.join(moments.uniform(0.2, 1.0) * length)
             if process.is_alive():
                 process.kill()
                 kills += 1
-                epochs_lost.append(before - len(folder.lines()))
+                epochs_lost.append(before - folder.num_epochs)
             process.join()
         assert epochs_of(Store(tmp_path / str(attempt)), KILLED) == epochs_of(Store(tmp_path / "whole"), KILLED)
         attempt += 1
@@ -223,7 +225,7 @@ def test_training_that_diverges_is_recorded_to_the_end(tmp_path):
 
 
 def test_seconds_are_not_in_the_records(whole):
-    lines = whole.folder(SPEC).lines("timings.jsonl")
+    lines = whole.folder(SPEC).timings()
     assert lines[0]["begun"]["torch"] == torch.__version__
     assert set(lines[1]["seconds"]) == {"train", "evaluate", "probe"}
     assert set(lines[1]["unit_seconds"]) == {"batch_gradient", "distance", "optimizer_step", "batch_evaluation"}
@@ -252,17 +254,65 @@ def test_a_run_that_is_locked_is_refused(tmp_path):
         run(SPEC, store)
 
 
-def test_a_run_is_not_resumed_on_other_data(tmp_path):
-    x, y = torch.rand(40, 4), torch.arange(40) % 2
-    spec = SPEC.with_(dataset="npz:mine", num_samples=None, batch_size=10, epochs=2, signals=())
+MINE = SPEC.with_(dataset="npz:mine", num_samples=None, batch_size=10, epochs=2, signals=())
+
+
+def write_mine(folder, *, changed=None):
+    """Write the data of `MINE`; `changed` is the array whose last element is another one."""
+    x, y = torch.linspace(0, 1, 160).reshape(40, 4), torch.arange(40) % 2
     arrays = {"x_train": x, "y_train": y, "x_test": x, "y_test": y}
-    numpy.savez(tmp_path / "mine.npz", **{name: value.numpy() for name, value in arrays.items()})
+    if changed is not None:
+        arrays[changed] = arrays[changed].clone()
+        arrays[changed].view(-1)[-1] = 1 - arrays[changed].view(-1)[-1]
+    numpy.savez(folder / "mine.npz", **{name: value.numpy() for name, value in arrays.items()})
+
+
+@pytest.mark.parametrize("changed", ["x_train", "y_train", "x_test", "y_test"])
+def test_no_run_is_resumed_or_taken_as_done_if_one_value_of_the_data_changed(tmp_path, changed):
+    store = Store(tmp_path)
+    write_mine(tmp_path)
     with pytest.raises(KeyboardInterrupt):
-        run(spec, Store(tmp_path), data_root=tmp_path, on_epoch=interrupt_after(0))
-    arrays["y_test"] = 1 - y
-    numpy.savez(tmp_path / "mine.npz", **{name: value.numpy() for name, value in arrays.items()})
-    with pytest.raises(StoreError, match="other data"):
-        run(spec, Store(tmp_path), data_root=tmp_path)
+        run(MINE, store, data_root=tmp_path, on_epoch=interrupt_after(0))
+    run(MINE.with_(seed=1), store, data_root=tmp_path)
+    before = store.folder(MINE).data
+    write_mine(tmp_path, changed=changed)
+    for spec in (MINE, MINE.with_(seed=1)):
+        with pytest.raises(StoreError, match=rf"npz:mine has changed.* on the data {re.escape(before)}.*Found 40\+40-"):
+            run(spec, store, data_root=tmp_path)
+    with pytest.raises(StoreError, match="npz:mine has changed: 2 runs were trained on .* another --store"):
+        run_all([MINE.with_(seed=2)], store, data_root=tmp_path, jobs=1)
+    assert len(store.records()) == 2
+    write_mine(tmp_path)
+    run(MINE, store, data_root=tmp_path)
+    (tmp_path / "mine.npz").unlink()
+    assert run(MINE, store, data_root=tmp_path).done  # the data of a finished run may be missing
+
+
+def test_records_without_a_fingerprint_are_accepted(tmp_path):
+    store = Store(tmp_path)
+    write_mine(tmp_path)
+    run(MINE, store, data_root=tmp_path)
+    (store.folder(MINE).path / "data.json").unlink()
+    write_mine(tmp_path, changed="x_train")
+    assert run(MINE, store, data_root=tmp_path).data is None
+    assert {record.data for record in run_all([MINE, MINE.with_(seed=1)], store, data_root=tmp_path, jobs=1)} == {
+        None,
+        fingerprint("npz:mine", tmp_path),
+    }
+
+
+@pytest.mark.parametrize("part", ["model", "optimizer", "memory", "epoch"])
+def test_a_checkpoint_written_before_hashes_that_lacks_a_part_is_refused(tmp_path, part):
+    with pytest.raises(KeyboardInterrupt):
+        run(SPEC, Store(tmp_path), on_epoch=interrupt_after(0))
+    path = Store(tmp_path).folder(SPEC).path / "checkpoint.pt"
+    whole = torch.load(path, weights_only=True)
+    earlier = {name: whole[name] for name in ("epoch", "model", "optimizer", "memory")} | {"data": {}}
+    torch.save({**earlier, part: None}, path)
+    with pytest.raises(StoreError, match="should be the checkpoint of run .* Remove this file"):
+        run(SPEC, Store(tmp_path))
+    torch.save(earlier, path)
+    assert run(SPEC, Store(tmp_path)).done
 
 
 @pytest.fixture
@@ -314,11 +364,9 @@ def test_another_seed_gives_another_subset(arrays):
     assert not torch.equal(one.x_train, other.x_train)
 
 
-def test_the_fingerprint_changes_with_the_data(arrays):
-    split = prepare(small_spec(), arrays)
-    assert fingerprint(split) == fingerprint(prepare(small_spec(), arrays))
-    assert fingerprint(split) != fingerprint(prepare(small_spec(label_noise=0.5), arrays))
-    assert fingerprint(split)["train"] == 100
+def test_an_npz_file_has_one_name(arrays):
+    with pytest.raises(ArgumentError, match=r"the name without .npz. Found .*npz:mine.npz.* Write npz:mine\."):
+        prepare(small_spec(dataset="npz:mine.npz"), arrays)
 
 
 def test_a_signal_that_compares_with_a_fold_needs_one(arrays):

@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.records import epoch_line
 
-from heldin.errors import DamagedRunError, StoreError
+from heldin.errors import ArgumentError, DamagedRunError, StoreError
 from heldin.lab.spec import RunSpec
 from heldin.lab.store import RunLockedError, Store, explain_os_errors, write_atomically
 
-SPEC = RunSpec(dataset="digits", epochs=3)
+SPEC = RunSpec(dataset="digits", epochs=3, signals=("cosine", "label_wave"))
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def folder(tmp_path):
 
 
 def line(epoch, **values):
-    return {"epoch": epoch, "test_loss": 1.0 / (epoch + 1), "signals": {"cosine": 0.5, "label_wave": None}, **values}
+    return epoch_line(SPEC, epoch, signals={"label_wave": None}, **values)
 
 
 def test_a_run_is_found_by_its_spec(tmp_path, folder):
@@ -51,11 +52,13 @@ def test_curves_are_metrics_or_signals(folder):
 
 
 def test_numbers_that_are_not_finite_are_restored(folder):
-    folder.append("epochs.jsonl", line(0, test_loss=math.inf, train_loss=-math.inf, norm=math.nan))
-    (found,) = folder.lines()
+    folder.append(
+        "epochs.jsonl", epoch_line(SPEC, 0, test_loss=math.inf, parameter_norm=math.nan, signals={"cosine": -math.inf})
+    )
+    (found,) = folder.epochs()
     assert found["test_loss"] == math.inf
-    assert found["train_loss"] == -math.inf
-    assert math.isnan(found["norm"])
+    assert found["signals"]["cosine"] == -math.inf
+    assert math.isnan(found["parameter_norm"])
     json.loads((folder.path / "epochs.jsonl").read_text(), parse_constant=lambda name: pytest.fail(name))
 
 
@@ -64,8 +67,8 @@ def test_an_incomplete_last_line_is_ignored_and_dropped(folder):
     whole = (folder.path / "epochs.jsonl").read_text()
     with (folder.path / "epochs.jsonl").open("a") as file:
         file.write('{"epoch":1,"test_lo')
-    assert folder.lines() == [line(0)]
-    folder.truncate("epochs.jsonl", 1)
+    assert folder.epochs() == (line(0),)
+    folder.truncate(1)
     assert (folder.path / "epochs.jsonl").read_text() == whole
 
 
@@ -73,15 +76,43 @@ def test_a_broken_line_in_the_middle_is_an_error(folder):
     folder.append("epochs.jsonl", line(0))
     path = folder.path / "epochs.jsonl"
     path.write_text("{broken\n" + path.read_text())
-    with pytest.raises(StoreError, match="Remove .* to run it again"):
-        folder.lines()
+    with pytest.raises(DamagedRunError, match="epochs.jsonl, line 1: .*JSON.* remove .* to run it again"):
+        folder.epochs()
 
 
 def test_lines_beyond_the_checkpoint_are_dropped(folder):
     for epoch in range(3):
         folder.append("epochs.jsonl", line(epoch))
-    folder.truncate("epochs.jsonl", 1)
-    assert folder.lines() == [line(0)]
+    folder.truncate(1)
+    assert folder.epochs() == (line(0),)
+
+
+def test_a_line_that_a_run_cannot_have_is_not_written(folder):
+    folder.append("epochs.jsonl", line(0))
+    for wrong in (line(0), line(2), line(1, test_error=7.5), line(1, test_loss=None), {"epoch": 1}):
+        with pytest.raises(ArgumentError, match="should be"):
+            folder.append("epochs.jsonl", wrong)
+    with pytest.raises(ArgumentError, match="`seconds` should be a JSON object. Found None"):
+        folder.append("timings.jsonl", {"epoch": 0})
+    assert folder.epochs() == (line(0),)
+    assert folder.timings() == []
+
+
+def test_a_timings_line_that_was_cut_off_loses_that_line_alone(folder):
+    for epoch in range(3):
+        folder.append("timings.jsonl", {"begun": {"heldin": "0.1.0"}, "at_epoch": epoch})
+        path = folder.path / "timings.jsonl"
+        if epoch == 1:
+            path.write_bytes(path.read_bytes()[:-5])
+    reported = []
+    assert [found["at_epoch"] for found in folder.timings(damaged=reported.append)] == [0, 2]
+    assert [str(error).partition(": ")[0] for error in reported] == [f"{path}, line 2"]
+
+
+def test_the_fingerprint_of_the_data_is_kept(folder):
+    assert folder.record().data is None
+    folder.set_data("4000+1000-0123456789abcdef")
+    assert folder.record().data == "4000+1000-0123456789abcdef"
 
 
 def test_a_checkpoint_is_replaced(folder):
@@ -98,6 +129,21 @@ def test_a_checkpoint_that_cannot_be_read_is_ignored(folder, content):
     if content is not None:
         (folder.path / "checkpoint.pt").write_bytes(content)
     assert folder.checkpoint() is None
+
+
+@pytest.mark.parametrize("key", ["run", "epoch", "model", "hash"])
+def test_a_checkpoint_that_can_be_read_but_was_changed_is_refused(folder, key):
+    folder.save({"epoch": 0, "model": {"weight": torch.ones(2)}})
+    path = folder.path / "checkpoint.pt"
+    content = torch.load(path, weights_only=True)
+    for changed in ({**content, key: None}, {name: value for name, value in content.items() if name != key}, [], None):
+        torch.save(changed, path)
+        with pytest.raises(StoreError, match="should be the checkpoint of run .* Remove this file"):
+            folder.checkpoint()
+    content["model"]["weight"][0] = 1.5
+    torch.save(content, path)
+    with pytest.raises(StoreError, match="should be the checkpoint of run"):
+        folder.checkpoint()
 
 
 @pytest.mark.parametrize(
@@ -121,10 +167,11 @@ def test_a_checkpoint_that_could_not_be_written_leaves_the_old_one(folder, monke
 
 
 def test_a_run_that_is_done_has_no_checkpoint(folder):
-    folder.append("epochs.jsonl", line(0))
-    folder.save({"epoch": 0})
-    folder.finish({"epochs": 1})
-    assert folder.done
+    for epoch in range(3):
+        folder.append("epochs.jsonl", line(epoch))
+    folder.save({"epoch": 2})
+    folder.finish({"epochs": 3})
+    assert folder.record().done
     assert folder.checkpoint() is None
 
 
@@ -133,7 +180,7 @@ import sys, time
 from heldin.lab.spec import RunSpec
 from heldin.lab.store import Store
 
-with Store(sys.argv[1]).folder(RunSpec(dataset="digits", epochs=3)).locked():
+with Store(sys.argv[1]).folder(RunSpec(dataset="digits", epochs=3, signals=("cosine", "label_wave"))).locked():
     print("locked", flush=True)
     time.sleep(600)
 """
@@ -185,15 +232,17 @@ def test_a_run_that_is_done_but_lost_its_records_is_an_error(folder):
     folder.append("epochs.jsonl", line(0))
     folder.finish({"epochs": 1})
     assert folder.done
+    with pytest.raises(DamagedRunError, match="a run that is done should have 3 epochs. Found 1 epochs"):
+        folder.record()
     (folder.path / "epochs.jsonl").unlink()
-    with pytest.raises(StoreError, match="trained for 1 epochs, but .* holds 0"):
+    with pytest.raises(DamagedRunError, match="epochs.jsonl: it should have 1 lines, .* Found 0"):
         folder.record()
 
 
 def test_a_spec_that_was_changed_by_hand_is_an_error(tmp_path, folder):
     path = folder.path / "spec.json"
     path.write_text(path.read_text().replace('"batch_size": 128', '"batch_size": 64'))
-    with pytest.raises(StoreError, match="changed by hand"):
+    with pytest.raises(DamagedRunError, match="`id` should be .*, the hash of the spec. .* changed by hand"):
         Store(tmp_path).records()
 
 

@@ -53,5 +53,5 @@ def test_a_run_of_the_paper_profile_is_resumed(spec, root, tmp_path):
         assert [line["epoch"] for line in record.epochs] == [*range(last + 1)]
         assert record.epochs[-1]["signals"].keys() == {*spec.signals}
     assert not store.folder(spec).done
-    begun = [line["at_epoch"] for line in store.folder(spec).lines("timings.jsonl") if "begun" in line]
+    begun = [line["at_epoch"] for line in store.folder(spec).timings() if "begun" in line]
     assert begun == [0, 1]

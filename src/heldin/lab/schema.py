@@ -45,7 +45,20 @@ RANGES = {
 }
 NORM = Range(0.0, math.inf, nan=True)
 SIGNAL = Range(-math.inf, math.inf, nan=True)
+COUNT = Range(0.0, 1e12, nan=False)
 SECONDS = Range(0.0, 1e12, nan=False)
+SUMMARY = {"loss": RANGES["loss"], "error": RANGES["error"], "entropy": SIGNAL, "changed": COUNT}
+READING = {  # a detailed reading, beside its Gram matrices
+    "epochs": COUNT,
+    "test_loss": RANGES["loss"],
+    "test_error": RANGES["error"],
+    **SUMMARY,
+    "losses": RANGES["loss"],
+    "stds": NORM,
+    "pooled_std": NORM,
+    "moved": NORM,
+}
+LISTS = ("losses", "stds")  # one value for each batch
 
 
 class EpochSchema:
@@ -59,7 +72,8 @@ class EpochSchema:
             {f"{part}_{name}": RANGES[name] for part in parts for name in names} | {"parameter_norm": NORM}
             for names in (("loss", "error"), ("loss", "error", "top5"), ("loss", "error", "auc"))
         ]
-        self.keys = [{"epoch", "signals", *layout} for layout in self.layouts]
+        more = ("after_epoch", "readings") if spec.detailed_readings else ()
+        self.keys = [{"epoch", "signals", *more, *layout} for layout in self.layouts]
 
     def check_all(self, lines: Sequence[object], *, done: bool) -> None:
         """Check the whole record of a run."""
@@ -87,7 +101,7 @@ class EpochSchema:
         if isinstance(like, dict) and keys != like.keys():
             raise ArgumentError(_wrong_keys(keys, like.keys()))
         if type(content["epoch"]) is not int or content["epoch"] != epoch:
-            raise ArgumentError(f"`epoch` should be {epoch}. Found {shorten(content['epoch'])}")
+            raise ArgumentError(f"`epoch` should be {epoch}. Found {short_repr(content['epoch'])}")
         for name, bounds in self.layouts[number].items():
             value = content[name]
             if value.__class__ is not float or not bounds[0] <= value <= bounds[1]:  # fast for what is usual
@@ -99,6 +113,14 @@ class EpochSchema:
         for name, value in signals.items():
             if value is not None and value.__class__ is not float:
                 _require_number(name, value, SIGNAL)
+        if self.spec.detailed_readings:
+            _check_reading("after_epoch", content["after_epoch"], SUMMARY)
+            for reading in _require_list("readings", content["readings"]):
+                rest = dict(require_object(reading, "a reading"))
+                for name, products in require_object(rest.pop("grams", None), "`grams`").items():
+                    for product in _require_list(name, [] if products is None else products):
+                        _require_number(name, product, SIGNAL)
+                _check_reading("readings", rest, READING)
 
     def is_last(self, line: Any) -> bool:
         """Whether this line reaches the horizon."""
@@ -146,7 +168,7 @@ def spec_of(content: object) -> RunSpec:
     except (TypeError, OverflowError) as error:
         raise ArgumentError(f"`spec` should have values of the right type. {error}") from error
     if found["id"] != spec.id:
-        raise ArgumentError(f"`id` should be {spec.id}, the hash of the spec. Found {shorten(found['id'])}")
+        raise ArgumentError(f"`id` should be {spec.id}, the hash of the spec. Found {short_repr(found['id'])}")
     return spec
 
 
@@ -165,7 +187,7 @@ def fingerprint_of(content: object) -> str:
 def require_fingerprint(found: object) -> str:
     """The fingerprint of a dataset, if it is one."""
     if not isinstance(found, str) or not FINGERPRINT.fullmatch(found):
-        raise ArgumentError(f"`fingerprint` should be such as 4000+1000-0123456789abcdef. Found {shorten(found)}")
+        raise ArgumentError(f"`fingerprint` should be such as 4000+1000-0123456789abcdef. Found {short_repr(found)}")
     return found
 
 
@@ -201,16 +223,13 @@ def encode_json(value: Any) -> Any:
 def require_object(found: object, name: str = "it") -> JsonObject:
     """A dict, if it is one."""
     if not isinstance(found, dict):
-        raise ArgumentError(f"{name} should be a JSON object. Found {shorten(found)}")
+        raise ArgumentError(f"{name} should be a JSON object. Found {short_repr(found)}")
     return found
 
 
-def shorten(value: object) -> str:
+def short_repr(value: object) -> str:
     """A value as part of a message."""
-    try:
-        text = repr(value)
-    except ValueError:  # an integer with thousands of digits
-        return "a number that is too large"
+    text = repr(value)
     return text if len(text) <= 40 else f"{text[:37]}..."
 
 
@@ -219,8 +238,10 @@ def _object(pairs: list[tuple[str, Any]]) -> JsonObject:
     if len(found) < len(pairs):
         raise ArgumentError("each key should be given once")
     for name, value in pairs:
-        if value.__class__ is str and value in NOT_FINITE:
-            found[name] = NOT_FINITE[value]
+        if value.__class__ is str:
+            found[name] = NOT_FINITE.get(value, value)
+        elif value.__class__ is list:
+            found[name] = [NOT_FINITE.get(each, each) if each.__class__ is str else each for each in value]
     return found
 
 
@@ -233,13 +254,13 @@ def _require_version(content: object, keys: Sequence[str]) -> JsonObject:
     if found.keys() != {"version", *keys}:
         raise ArgumentError(_wrong_keys(found.keys(), ("version", *keys)))
     if type(found["version"]) is not int or found["version"] != VERSION:
-        raise ArgumentError(f"`version` should be {VERSION}. Found {shorten(found['version'])}")
+        raise ArgumentError(f"`version` should be {VERSION}. Found {short_repr(found['version'])}")
     return found
 
 
 def _require_count(name: str, value: object) -> None:
     if type(value) is not int or not 0 <= value <= MAX_INTEGER:
-        raise ArgumentError(f"`{name}` should be an integer of at least 0. Found {shorten(value)}")
+        raise ArgumentError(f"`{name}` should be an integer of at least 0. Found {short_repr(value)}")
 
 
 def _require_number(name: str, value: Any, bounds: Range) -> None:
@@ -249,14 +270,31 @@ def _require_number(name: str, value: Any, bounds: Range) -> None:
         kind is int and low <= value <= min(high, MAX_INTEGER) and value >= -MAX_INTEGER
     ):
         return
-    raise ArgumentError(f"`{name}` should be {bounds}. Found {shorten(value)}")
+    raise ArgumentError(f"`{name}` should be {bounds}. Found {short_repr(value)}")
+
+
+def _check_reading(name: str, found: object, ranges: Mapping[str, Range]) -> None:
+    content = require_object(found, f"`{name}`")
+    if content.keys() != ranges.keys():
+        raise ArgumentError(f"in `{name}`, {_wrong_keys(content.keys(), ranges.keys())}")
+    for key, bounds in ranges.items():
+        value = content[key]
+        if key != "changed" or value is not None:  # the first reading has none before it
+            for each in _require_list(key, value) if key in LISTS else [value]:
+                _require_number(key, each, bounds)
+
+
+def _require_list(name: str, found: object) -> list[Any]:
+    if not isinstance(found, list):
+        raise ArgumentError(f"`{name}` should be a list. Found {short_repr(found)}")
+    return found
 
 
 def _wrong_keys(found: Collection[object], expected: Collection[object]) -> str:
     lacking = [key for key in expected if key not in found]
     more = [key for key in found if key not in expected]
     parts = [
-        f"{what} {', '.join(map(shorten, sorted(map(str, keys))[:3]))}"
+        f"{what} {', '.join(map(short_repr, sorted(map(str, keys))[:3]))}"
         for what, keys in (("without", lacking), ("with", more))
         if keys
     ]

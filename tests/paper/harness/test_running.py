@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from tests.records import epoch_line
 
 from heldin.errors import DamagedRunError, StoreError
 from heldin.lab.costs import UnitSeconds
@@ -13,11 +14,12 @@ from paper.harness.records import read_records, record_files, write_records
 from paper.harness.running import bundle_runs, collect_runs, missing_runs, plan_rows, run_specs
 
 SPEC = RunSpec(dataset="digits", epochs=2, signals=("cosine",))
+LINES = tuple(epoch_line(SPEC, epoch) for epoch in (0, 1))
 
 
 def test_bundled_records_are_read_as_they_were_written(tmp_path):
     specs = [SPEC, SPEC.with_(seed=1)]
-    lines = ({"epoch": 0, "test_loss": math.inf, "signals": {"cosine": None}},)
+    lines = tuple(epoch_line(SPEC, epoch, test_loss=math.inf, signals={"cosine": None}) for epoch in (0, 1))
     seconds = {SPEC.id: UnitSeconds(1.0, 0.1, 0.01, 0.3)}
     (file,) = write_records(tmp_path, Runs("laptop", [RunRecord(spec, lines, True) for spec in specs], seconds))
     found = read_records(tmp_path, specs, "laptop")
@@ -27,24 +29,34 @@ def test_bundled_records_are_read_as_they_were_written(tmp_path):
     assert [record.id for record in read_records(tmp_path, specs[1:], "laptop").records] == [specs[1].id]
     assert not read_records(tmp_path / "nowhere", specs, "laptop").records
     file.write_text(file.read_text().replace('"seed":1', '"seed":2'))
-    with pytest.raises(DamagedRunError, match="but its spec has the id"):
+    with pytest.raises(DamagedRunError, match="line 1: `id` should be .*, the hash of the spec"):
         read_records(tmp_path, specs, "laptop")
+    named = []
+    assert len(read_records(tmp_path, specs, "laptop", named.append).records) == 1
+    assert len(named) == 1
+
+
+def test_the_fingerprint_of_the_data_is_bundled_where_there_is_one(tmp_path):
+    for data in (None, "20+10-0123456789abcdef"):
+        (file,) = write_records(tmp_path, Runs("laptop", [RunRecord(SPEC, LINES, True, data)]))
+        assert [record.data for record in read_records(tmp_path, [SPEC], "laptop").records] == [data]
+        assert ('"data"' in file.read_text()) == (data is not None)
 
 
 def test_records_of_other_settings_are_not_read(tmp_path):
     other = SPEC.with_(label_noise=0.5)
-    records = [RunRecord(spec, ({"epoch": 0},), True) for spec in (SPEC, other)]
+    records = [RunRecord(spec, LINES, True) for spec in (SPEC, other)]
     assert len(write_records(tmp_path, Runs("laptop", records))) == 2
     record_files(tmp_path, [other])[0].write_text("not a record")
     assert len(read_records(tmp_path, [SPEC], "laptop").records) == 1
 
 
 def test_a_truncated_line_is_named(tmp_path):
-    (file,) = write_records(tmp_path, Runs("laptop", [RunRecord(SPEC, ({"epoch": 0},), True)]))
+    (file,) = write_records(tmp_path, Runs("laptop", [RunRecord(SPEC, LINES, True)]))
     whole = file.read_text()
     for cut in (whole[:40], '{"id": 1}\n', "3\n"):
         file.write_text(whole + cut)
-        with pytest.raises(DamagedRunError, match=rf"Line 2 of .*{file.name} is not a record of a run: .*git checkout"):
+        with pytest.raises(DamagedRunError, match=rf"{file.name}, line 2: .*git checkout"):
             read_records(tmp_path, [SPEC], "laptop")
 
 
@@ -70,14 +82,14 @@ def test_bundled_runs_are_not_run_again(paper, items, store, tmp_path):
     assert {path: path.read_bytes() for path in paper.results("laptop").iterdir()} == files
 
 
-@pytest.mark.parametrize("change", ["missing", "empty"])
+@pytest.mark.parametrize("change", ["missing", "", "\n\n"])
 def test_missing_or_empty_bundled_records_are_refused(paper, items, store, change):
     bundle_runs(paper, "laptop", store)
     (file,) = paper.results("laptop").iterdir()
-    file.unlink() if change == "missing" else file.write_text("")
+    file.unlink() if change == "missing" else file.write_text(change)
     with pytest.raises(StoreError, match=rf"tab:tiny should have finished runs .*Found none of {file.name}.*paper run"):
-        collect_runs(paper, items, "laptop")
-    assert len(collect_runs(paper, items, "laptop", store).records) == 2
+        collect_runs(paper, items, "laptop", damaged=lambda error: None)
+    assert len(collect_runs(paper, items, "laptop", store, damaged=lambda error: None).records) == 2
 
 
 def test_a_store_without_runs_has_nothing_to_bundle(paper, tmp_path):
