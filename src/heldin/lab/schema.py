@@ -13,7 +13,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from heldin.errors import ArgumentError
+from heldin.errors import ArgumentError, short_repr
 from heldin.lab.spec import RunSpec, spec_from
 
 VERSION = 1
@@ -225,12 +225,6 @@ def require_object(found: object, name: str = "it") -> JsonObject:
     if not isinstance(found, dict):
         raise ArgumentError(f"{name} should be a JSON object. Found {short_repr(found)}")
     return found
-
-
-def short_repr(value: object) -> str:
-    """A value as part of a message."""
-    text = repr(value)
-    return text if len(text) <= 40 else f"{text[:37]}..."
 
 
 def _object(pairs: list[tuple[str, Any]]) -> JsonObject:
