@@ -57,7 +57,7 @@ def test_a_command_killed_again_and_again_makes_progress(server, undisturbed, fo
     assert_complete(folder, SPECS, expected)
 
 
-LONG = SPEC.with_(epochs=400)
+LONG = SPEC.with_(epochs=60)
 LONG_SPECS = [LONG.with_(seed=seed) for seed in range(3)]
 
 
@@ -89,7 +89,7 @@ def workers(folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("moment", sorted(random.Random(17).sample(range(1000), 6)))
+@pytest.mark.parametrize("moment", sorted(random.Random(17).sample(range(140), 6)))
 def test_a_parent_killed_with_two_workers_leaves_none_behind_and_is_continued_at_once(
     server, undisturbed_long, folder, moment
 ):
@@ -118,7 +118,7 @@ def test_workers_without_a_parent_exit_within_seconds(server, undisturbed_long, 
 @pytest.mark.slow
 def test_workers_killed_at_six_moments_are_replaced_and_all_runs_are_completed(server, undisturbed_long, folder):
     started = server.start(folder, *run_arguments(LONG_SPECS, jobs=2))
-    for moment in sorted(random.Random(18).sample(range(1000), 6)):
+    for moment in sorted(random.Random(18).sample(range(140), 6)):
         wait_until(lambda moment=moment: num_epochs(folder) >= moment and workers(folder))
         os.kill(random.Random(moment).choice(workers(folder)), signal.SIGKILL)
     finished = server.finish(started)
