@@ -53,11 +53,13 @@ def kill_at(number, folder):
 def run(order):
     os.setsid()
     os.chdir(order["cwd"])
-    with open(order["output"], "w") as output:
-        cat = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=output)  # a limit is not for what is printed
-    os.dup2(cat.stdin.fileno(), 1)
-    os.dup2(cat.stdin.fileno(), 2)
-    cat.stdin.close()
+    output, cat = open(order["output"], "w"), None
+    if order["file_limit"] is not None:  # not for what is printed
+        cat = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=output)
+        output = cat.stdin
+    os.dup2(output.fileno(), 1)
+    os.dup2(output.fileno(), 2)
+    output.close()
     if order["file_limit"] is not None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (order["file_limit"], resource.RLIM_INFINITY))
@@ -65,10 +67,11 @@ def run(order):
     code = main(order["arguments"])
     sys.stdout.flush()
     sys.stderr.flush()
-    os.close(1)
-    os.close(2)
-    cat.wait()
-    if order["file_limit"] is None:
+    if cat is not None:
+        os.close(1)
+        os.close(2)
+        cat.wait()
+    else:
         with open(order["output"] + ".count", "w") as file:
             file.write(str(counted()))
     os._exit(code)

@@ -176,6 +176,7 @@ class _Waiting:
         self.limit = math.inf if limit is None else limit
         self.progress = progress
         self.seconds = 0.0
+        self.seen: set[str] = set()  # the holders of a moment ago
         self.shown: set[str] = set()
 
     def wait(self, specs: Sequence[RunSpec]) -> dict[str, str]:
@@ -186,14 +187,16 @@ class _Waiting:
                 spec_id: f"{holder} is working on it. Wait for it, and run the same command again."
                 for spec_id, holder in holders.items()
             }
-        if self.seconds >= NOTICE_SECONDS:
-            for holder in sorted({*holders.values()} - self.shown):
+        if self.seconds >= NOTICE_SECONDS:  # a holder is shown when seen twice: it changes while a lock is released
+            still = {*holders.values()} & self.seen
+            for holder in sorted(still - self.shown):
                 ids = [spec_id for spec_id in holders if holders[spec_id] == holder]
                 listed = ", ".join(ids[:MAX_LISTED]) + (", ..." if len(ids) > MAX_LISTED else "")
                 self.progress.notify(
                     f"Waiting for {holder}, which is working on {format_run_count(len(ids))}: {listed}"
                 )
-            self.shown |= {*holders.values()}
+            self.shown |= still
+        self.seen = {*holders.values()}
         pause = min(REFRESH_SECONDS, self.limit - self.seconds)
         time.sleep(pause)
         self.seconds += pause
