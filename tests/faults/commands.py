@@ -114,6 +114,7 @@ class CommandServer:
         """Start a command in a folder, and return what `finish` needs."""
         self.num_started += 1
         output = f"{self.outputs.name}/{self.num_started}"
+        Path(output).touch()
         order = {
             "arguments": [str(argument) for argument in arguments],
             "cwd": str(folder),
