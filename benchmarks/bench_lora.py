@@ -35,7 +35,6 @@ from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArgumen
 
 import heldin
 from heldin.integrations.transformers import HeldInStopping
-from heldin.probing.output_losses import OutputLosses
 from ratios import seconds, summarize
 
 NUM_BATCHES, BATCH_SIZE, LENGTH, VOCABULARY, NUM_STEPS = 5, 8, 64, 4000, 40
@@ -101,9 +100,7 @@ def time_rows(models: dict[str, nn.Module], num_repeats: int) -> list[dict[str, 
     batches = texts(NUM_BATCHES)
     works: dict[str, Callable[[], object]] = {}
     for name, model in models.items():
-        losses = OutputLosses()
-        losses.identify(model, batches[0])
-        works[f"measure {name}"] = lambda m=model, f=losses: heldin.measure(m, None, batches, sample_losses=f)
+        works[f"measure {name}"] = lambda m=model: heldin.measure(m, None, batches)
         works[f"passes {name}"] = lambda m=model: plain_passes(m, batches)
     taken: dict[str, list[float]] = {name: [] for name in works}
     for repeat in range(-1, num_repeats):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import time
+import warnings
 from itertools import islice
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from heldin import EarlyStopping
+from heldin import EarlyStopping, Sketch
 
 EPOCHS = 15
 
@@ -104,6 +105,75 @@ def one_rank_resumed(path: Path) -> dict[str, object]:
     return failure(resumed, training.loader)
 
 
+def read_exactly(path: Path) -> dict[str, object]:
+    """Batches spread over the ranks, beside a reading of all of them on one process."""
+    training = Training()
+    generator = torch.Generator().manual_seed(1)
+    batches = [(torch.randn(8, 6, generator=generator), torch.randint(3, (8,), generator=generator)) for _ in range(5)]
+    signals = ["gradient_disparity", "gradient_variance", "cosine", "noise_scale"]
+    found: dict[str, object] = {}
+    for name, memory in MEMORIES.items():
+        for num in (2, 5):
+            both = []
+            for together in ("exact", False):
+                stopping = stopper(training, signal=signals, together=together, memory=memory, batches=num)
+                stopping.step(batches)
+                both.append({**stopping.history[0].values, "num_batches": stopping.history[0].num_batches})
+            found[f"{name}, {num}"] = both
+    return found
+
+
+MEMORIES = {"full": "full", "bf16": "bf16", "sketch": Sketch(64)}
+
+
+def stop_exactly(path: Path) -> dict[str, object]:
+    """A DDP loop in which each rank draws from its part of the data."""
+    training = Training()
+    stopping = stopper(training, together="exact")
+    for _ in range(EPOCHS):
+        training.epoch()
+        if stopping.step(training.loader):
+            break
+    return summary(stopping, training)
+
+
+def drawing_fails(path: Path) -> dict[str, object]:
+    """Rank 1 has no data to draw from."""
+    training = Training()
+    return failure(stopper(training, together="exact"), training.loader if distributed.get_rank() == 0 else object())
+
+
+def passing_fails(path: Path) -> dict[str, object]:
+    """The model of rank 1 fails in its forward pass."""
+    training = Training()
+    stopping = stopper(training, together="exact")
+    if distributed.get_rank() == 1:
+        training.model.module[1].forward = None
+    return failure(stopping, training.loader)
+
+
+def diverge_on_one_rank(path: Path) -> dict[str, object]:
+    """The losses of rank 1 are NaN, at the second reading."""
+    training = Training()
+    stopping = stopper(training, together="exact")
+    stopping.step(training.loader)
+    if distributed.get_rank() == 1:
+        with torch.no_grad():
+            training.model.module[0].weight.fill_(float("nan"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        stopping.step(training.loader)
+    return {"values": [str(reading.values["gradient_disparity"]) for reading in stopping.history]}
+
+
+def signal_of_samples(path: Path) -> dict[str, object]:
+    """A signal that cannot be computed from batches on several ranks."""
+    training = Training()
+    return failure(
+        EarlyStopping(training.model, nn.CrossEntropyLoss(), together="exact", signal="evidence_based"), training.loader
+    )
+
+
 def failure(stopping: EarlyStopping, loader: object) -> dict[str, object]:
     before, start = len(stopping.history), time.monotonic()
     try:
@@ -130,5 +200,17 @@ def summary(stopping: EarlyStopping, training: Training) -> dict[str, object]:
 
 SCENARIOS = {
     function.__name__: function
-    for function in (stop_together, decide_alone, measuring_fails, writing_fails, one_rank_resumed)
+    for function in (
+        stop_together,
+        decide_alone,
+        measuring_fails,
+        writing_fails,
+        one_rank_resumed,
+        read_exactly,
+        stop_exactly,
+        drawing_fails,
+        passing_fails,
+        diverge_on_one_rank,
+        signal_of_samples,
+    )
 }

@@ -19,10 +19,10 @@ MAY_IMPORT = {  # package or module below heldin -> those it may import, besides
     "errors": set(),
     "rules": {"types", "errors"},
     "gradients": set(),
-    "probing": {"errors", "gradients"},
-    "needs": {"errors", "gradients", "probing"},
+    "distributed": {"types", "errors", "gradients"},
+    "probing": {"errors", "gradients", "distributed"},
+    "needs": {"errors", "gradients", "distributed", "probing"},
     "signals": {"types", "errors", "gradients", "probing", "needs", "rules"},  # rules: each signal has a default
-    "distributed": {"types", "errors"},
     "measuring": {"types", "errors", "probing", "needs", "signals", "distributed"},  # it decides nothing: no rules
     "snapshots": {"errors"},
     "plotting": {"types", "errors"},

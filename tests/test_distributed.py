@@ -16,7 +16,7 @@ from torch import distributed, multiprocessing, nn
 
 from heldin import EarlyStopping
 from heldin.distributed import gather, is_distributed, mean_reading, rank
-from heldin.errors import HeldinError, NotFiniteError
+from heldin.errors import ArgumentError, HeldinError, NotFiniteError
 from heldin.types import Reading
 
 
@@ -68,6 +68,39 @@ def test_an_error_on_one_rank_is_raised_on_all_ranks(run):
         assert all(one["recorded"] == 0 for one in ranks)
 
 
+@pytest.mark.parametrize("processes", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_an_exact_reading_is_that_of_one_process(run, processes):
+    found = run(processes, "read_exactly", "stop_exactly")
+    for case in found["read_exactly"][0]:
+        exact, single = found["read_exactly"][0][case]
+        for name in ("gradient_disparity", "gradient_variance", "num_batches"):
+            assert exact[name] == pytest.approx(single[name], rel=1e-6), case
+        assert exact["cosine"] == pytest.approx(single["cosine"], abs=1e-6), case  # of nearly orthogonal gradients
+        assert exact["noise_scale"] == pytest.approx(single["noise_scale"], rel=1e-4), case
+        assert all(one[case][0] == exact for one in found["read_exactly"])  # bit for bit
+    together = found["stop_exactly"]
+    assert all(one == together[0] for one in together)
+    assert together[0]["decision"]["reason"] == "nth_rise"
+    assert together[0]["num_batches"] == 5
+
+
+def test_an_error_on_one_rank_of_an_exact_reading_is_raised_on_all_ranks(run):
+    found = run(2, "drawing_fails", "passing_fails", "one_rank_resumed", "signal_of_samples", "diverge_on_one_rank")
+    for scenario, error, others in (
+        ("drawing_fails", "BatchesError", "BatchesError"),
+        ("passing_fails", "TypeError", "HeldinError"),
+    ):
+        other, failed = found[scenario]
+        assert (failed["error"], other["error"]) == (error, others)
+        assert "Rank 1 failed" in other["message"]
+        assert failed["message"] in other["message"]
+    for one in found["signal_of_samples"]:
+        assert 'Found together="exact"' in one["message"]
+    for one in found["diverge_on_one_rank"]:
+        assert one["values"][1] == "nan"
+        assert one["values"] == found["diverge_on_one_rank"][0]["values"]
+
+
 @pytest.fixture
 def one_rank(tmp_path):
     """torch.distributed, initialised with one process."""
@@ -94,10 +127,19 @@ def test_without_torch_distributed_there_is_one_rank():
 def test_a_single_rank_decides_as_without_torch_distributed(one_rank):
     data = [(torch.randn(6, 4), torch.arange(6) % 3) for _ in range(5)]
     model = nn.Linear(4, 3)
-    together, alone = (EarlyStopping(model, nn.CrossEntropyLoss(), together=flag) for flag in (True, False))
-    for stopper in (together, alone):
+    together, alone, exact = (
+        EarlyStopping(model, nn.CrossEntropyLoss(), together=flag) for flag in (True, False, "exact")
+    )
+    for stopper in (together, alone, exact):
         stopper.step(data)
     assert together.history == alone.history
+    values = [stopper.history[0].values["gradient_disparity"] for stopper in (exact, alone)]
+    assert values[0] == pytest.approx(values[1], rel=1e-6)
+
+
+def test_together_is_one_of_the_choices():
+    with pytest.raises(ArgumentError, match=r"`together` should be one of 'mean', 'exact'"):
+        EarlyStopping(nn.Linear(4, 3), nn.CrossEntropyLoss(), together="sum")
 
 
 def test_the_error_of_the_own_rank_is_raised_unchanged(one_rank):

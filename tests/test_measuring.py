@@ -222,7 +222,7 @@ class TestOneReadingPath:
             found["step"].append(dict(stopper.history[-1].values))
             found["lab"].append(dict(lab.read_batches(data, epoch=epoch, first=epoch == 0).values))
             try:
-                found["measure"].append(heldin.measure(model, LOSS, data, signals=labelled, memory=memory))
+                found["measure"].append(heldin.measure(model, LOSS, data, signals=labelled, state=memory))
             except NoSpreadError:
                 found["measure"].append(None)
         return found

@@ -4,6 +4,7 @@ from heldin import theory
 from heldin.errors import HeldinError
 from heldin.measuring import measure
 from heldin.probing import Probe
+from heldin.probing.storage import Sketch
 from heldin.rules import (
     ConsecutiveRises,
     FirstMinimum,
@@ -72,6 +73,7 @@ __all__ = [
     "Probe",
     "RiseAbove",
     "Sign",
+    "Sketch",
     "Smoothed",
     "Stiffness",
     "StopReason",

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import torch
@@ -41,6 +41,7 @@ class Gradients:
     split: int  # rows before it belong to the first set of batches, the rest to the second
     num_samples: tuple[int, ...] = ()  # (s,): samples per batch, 0 where unknown; empty if not needed
     losses: tuple[float, ...] = ()  # (s,): mean losses, without re-scaling; empty if unknown
+    length: int | None = None  # d, if each row is a sketch or a shard of a gradient
 
     @property
     def num_batches(self) -> int:
@@ -49,48 +50,51 @@ class Gradients:
 
     @property
     def num_parameters(self) -> int:
-        """The length of a row, d."""
-        return sum(self.sizes)
+        """The length of a gradient, d."""
+        return sum(self.sizes) if self.length is None else self.length
 
     def first_set(self) -> Gradients:
         """The rows of the first set of batches."""
         end = self.split
-        return Gradients(self.rows[:end], self.scales[:end], self.sizes, end, self.num_samples[:end], self.losses[:end])
+        return replace(
+            self,
+            rows=self.rows[:end],
+            scales=self.scales[:end],
+            split=end,
+            num_samples=self.num_samples[:end],
+            losses=self.losses[:end],
+        )
 
     def matrix(self) -> Tensor:
-        """All gradients as one tensor (s, d), in double precision on the CPU."""
-        matrix = torch.zeros(self.num_batches, self.num_parameters, dtype=torch.float64, device="cpu")
+        """All gradients, or their sketches, as one tensor (s, d), in double precision on the CPU."""
+        matrix = torch.zeros(self.num_batches, sum(self.sizes), dtype=torch.float64, device="cpu")
         for target, row, scale in zip(matrix, self.rows, self.scales, strict=True):
             for part, values in zip(row, target.split(self.sizes), strict=True):
                 if part is not None:
                     values.copy_(part.detach().reshape(-1)).mul_(scale)
         return matrix
 
-    @torch.no_grad()
     def gram(self, *, inner: bool = False) -> Gram:
         """Return the Gram matrix; inner products can be read from it only with `inner=True`.
 
         Cost: one read of the s x d values. Memory: one buffer of s x 262,144 values.
         """
+        total = self.products(inner=inner)
+        return Gram.from_products(total, self.num_parameters, self.split, self.num_samples, self.losses, inner=inner)
+
+    @torch.no_grad()
+    def products(self, *, inner: bool = False) -> Tensor:
+        """The products of g_1 - g_0, g_2 - g_0, ..., preceded by g_0 if `inner`: what a Gram matrix is made from."""
         rows = self.num_batches if inner else self.num_batches - 1
         total = torch.zeros(rows, rows, dtype=torch.float64, device="cpu")
         for (device, dtype), columns in _group_by_device(self.rows).items():
             with torch.autocast(device.type, enabled=False):
                 found = _products(columns, self.scales, inner, dtype, device)
-                if dtype is not torch.float64 and not _is_precise(found.tolist()):
+                if dtype is not torch.float64 and not is_precise(found):
                     device = torch.device("cpu") if device.type == "mps" else device  # MPS has no double precision
                     found = _products(columns, self.scales, inner, torch.float64, device)
             total += found
-        differences = total[1:, 1:] if inner else total
-        return Gram(
-            differences=((0.0,) * self.num_batches, *((0.0, *row) for row in differences.tolist())),
-            with_first=(0.0, *total[0, 1:].tolist()) if inner else None,
-            first_sq=float(total[0, 0]) if inner else None,
-            num_parameters=self.num_parameters,
-            split=self.split,
-            num_samples=self.num_samples,
-            losses=self.losses,
-        )
+        return total
 
 
 @dataclass(frozen=True)
@@ -108,6 +112,29 @@ class Gram:
     split: int  # rows before it belong to the first set of batches
     num_samples: tuple[int, ...] = ()  # (s,): samples per batch
     losses: tuple[float, ...] = ()  # (s,): mean losses, without re-scaling
+
+    @classmethod
+    def from_products(
+        cls,
+        products: Tensor,
+        num_parameters: int,
+        split: int,
+        num_samples: tuple[int, ...],
+        losses: tuple[float, ...],
+        *,
+        inner: bool,
+    ) -> Gram:
+        """The Gram matrix, from the products of h_1, h_2, ..., preceded by g_0 if `inner`."""
+        differences = (products[1:, 1:] if inner else products).tolist()
+        return cls(
+            differences=((0.0,) * (len(differences) + 1), *((0.0, *row) for row in differences)),
+            with_first=(0.0, *products[0, 1:].tolist()) if inner else None,
+            first_sq=float(products[0, 0]) if inner else None,
+            num_parameters=num_parameters,
+            split=split,
+            num_samples=num_samples,
+            losses=losses,
+        )
 
     @property
     def num_batches(self) -> int:
@@ -152,8 +179,9 @@ def _group_by_device(rows: tuple[Row, ...]) -> dict[tuple[torch.device, torch.dt
     return groups
 
 
-def _is_precise(products: list[list[float]]) -> bool:
+def is_precise(summed: Tensor) -> bool:
     """True if single precision is enough: no overflow or underflow, and no two rows that are nearly equal."""
+    products = summed.tolist()
     squares = [row[number] for number, row in enumerate(products)]
     return all(SAFE[0] < square < SAFE[1] for square in squares) and all(
         squares[i] + squares[j] - 2.0 * products[i][j] >= CLOSE * (squares[i] + squares[j])
@@ -170,9 +198,14 @@ def _products(
     num_values = sum(column[0].numel() for column in columns)
     buffer = torch.empty(num_rows, min(CHUNK, -(-num_values // SLICE) * SLICE), dtype=dtype, device=device)
     for block in _fill_buffer(columns, scales, inner, buffer):
-        slices = block.view(num_rows, -1, SLICE).transpose(0, 1)  # (number of slices, number of rows, SLICE)
-        total += torch.bmm(slices, slices.transpose(1, 2)).cpu().sum(0, dtype=torch.float64)
+        total += block_products(block)
     return total
+
+
+def block_products(block: Tensor) -> Tensor:
+    """The products of the rows of a block (r, a whole number of slices), in double precision on the CPU."""
+    slices = block.view(len(block), -1, SLICE).transpose(0, 1)  # (number of slices, number of rows, SLICE)
+    return torch.bmm(slices, slices.transpose(1, 2)).cpu().sum(0, dtype=torch.float64)
 
 
 def _fill_buffer(columns: list[Column], scales: tuple[float, ...], inner: bool, buffer: Tensor) -> Iterator[Tensor]:
@@ -207,3 +240,14 @@ def _scaled(piece: Tensor, scale: float, like: Tensor) -> Tensor:
     if scale == 1.0 and piece.dtype == like.dtype and piece.device == like.device:
         return piece
     return piece.to(like) * scale
+
+
+def as_real(gradient: Tensor) -> Tensor:
+    """A gradient as a dense tensor of real numbers; a complex one gets a last dimension of 2."""
+    dense = gradient if gradient.layout is torch.strided else gradient.to_dense()
+    return torch.view_as_real(dense.resolve_conj()) if dense.is_complex() else dense
+
+
+def num_values(parameter: Tensor) -> int:
+    """The number of real values of a parameter."""
+    return parameter.numel() * (2 if parameter.is_complex() else 1)

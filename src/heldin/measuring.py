@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from torch import Tensor, distributed, nn
 from torch.optim import Optimizer
 
-from heldin.distributed import mean_reading
+from heldin.distributed import Ranks, Together, check_epochs, explained, mean_reading
 from heldin.errors import (
     ArgumentError,
     BatchesError,
@@ -34,6 +34,7 @@ from heldin.probing.isolation import UndoOnError, derive_seed
 from heldin.probing.losses import BatchLoss, LossFunction, SampleLosses
 from heldin.probing.outputs import OutputCache
 from heldin.probing.probe import Mode, Probe
+from heldin.probing.storage import GradientMemory, Sketch
 from heldin.signals import Memory, Signal, StatefulSignal, signals_by_label
 from heldin.signals.registry import names
 from heldin.types import Reading
@@ -55,13 +56,15 @@ def measure(
     against: Iterable[Batch] | None = None,
     pool: Iterable[Batch] | None = None,
     optimizer: Optimizer | None = None,
-    memory: dict[str, Memory] | None = None,
+    state: dict[str, Memory] | None = None,
     sample_losses: SampleLosses | None = None,
     batch_loss: BatchLoss | None = None,
     num_samples: Callable[[Batch], int] | None = None,
     mode: Mode = "train",
     autocast: bool = False,
     seed: int = 0,
+    memory: GradientMemory = "full",
+    layers: str | Sequence[str] | None = None,
 ) -> dict[str, float]:
     """Measure signals at the model's present weights, on exactly these batches. Model and random streams are restored.
 
@@ -73,7 +76,7 @@ def measure(
         against: a second set of batches, for signals that compare two (`TrainValDisparity`).
         pool: for `rescale="pooled_std"`: the batches whose losses are pooled; `batches` if None.
         optimizer: the one used in training, for signals that take a hypothetical step (`OptimizationVariance`).
-        memory: a dict to keep between calls, for signals that compare with earlier readings (`LabelWave`); it is
+        state: a dict to keep between calls, for signals that compare with earlier readings (`LabelWave`); it is
             updated. Give the same batches each time.
         sample_losses: f(model, batch) -> losses of shape (m,), for batches that are not (inputs, targets) pairs.
         batch_loss: f(model, batch) -> one number, for a loss that exists only for a whole batch (contrastive, dice).
@@ -81,6 +84,8 @@ def measure(
         mode: `"train"` (as in the paper) or `"eval"`.
         autocast: keep an autocast region around the call.
         seed: seed of the randomness inside the measurement (dropout).
+        memory: how the s gradients are held, as for `EarlyStopping`: `"full"`, `"bf16"`, `"sketch"` or a `Sketch`.
+        layers: the part of the model whose gradients are compared, as for `EarlyStopping`; None for all of it.
 
     Returns:
         One number per signal, keyed by its name; two variants of one signal have their options in the key. NaN if a
@@ -107,13 +112,15 @@ def measure(
         mode=mode,
         autocast=autocast,
         optimizer=optimizer,
+        memory=memory,
+        layers=layers,
         skip_unmeasurable=everything,
     )
-    reader.memory = dict(memory or {})
+    reader.memory = dict(state or {})
     with UndoOnError():
         values = reader.read_batches(as_list(batches), against=against, pool=pool, seed=seed).values
-    if memory is not None:
-        memory.update(reader.memory)
+    if state is not None:
+        state.update(reader.memory)
     return {label: math.nan if value is None else value for label, value in values.items()}
 
 
@@ -144,13 +151,17 @@ class SignalReader:
         autocast: bool = False,
         pool: int = NUM_POOLED,
         optimizer: Optimizer | None = None,
-        together: bool = True,
+        memory: GradientMemory = "full",
+        layers: str | Sequence[str] | None = None,
+        together: bool | Together = True,
         skip_unmeasurable: bool = False,
     ) -> None:
         require_integer("batches", batches, at_least=2, remedy="The paper uses batches=5.")
         require_choice("probes", probes, ("fresh", "fixed"))
         require_integer("pool", pool, at_least=2, remedy="The paper pools 40 losses.")
         require_integer("seed", seed, at_least=0, remedy="Any other seed gives other batches.")
+        if not isinstance(together, bool):
+            require_choice("together", together, ("mean", "exact"))
         self.signals = signals_by_label(signals)
         self.batches = batches
         self.probes = probes
@@ -167,6 +178,8 @@ class SignalReader:
             num_samples=num_samples,
             mode=mode,
             autocast=autocast,
+            memory=memory,
+            layers=layers,
         )
         self._check_optimizer()
         self.reset()
@@ -174,7 +187,11 @@ class SignalReader:
     @property
     def is_shared(self) -> bool:
         """True if the ranks of a distributed run measure together."""
-        return self.together and distributed.is_available() and distributed.is_initialized()
+        return (
+            (bool(self.together) or self.probe.shards is not None)
+            and distributed.is_available()
+            and distributed.is_initialized()
+        )
 
     def reset(self) -> None:
         """Forget the memory of signals, the outputs of training and how batches were drawn."""
@@ -185,15 +202,21 @@ class SignalReader:
     def read(
         self, loader: Iterable[Batch], epoch: int, *, against: Iterable[Batch] | None = None, first: bool = True
     ) -> Reading:
-        """Draw batches and read every signal once; in a distributed run, the mean over all ranks.
+        """Draw batches and read every signal once; in a distributed run, for all ranks together.
 
         The batches follow from the seed and the epoch. See `read_batches` for `first`.
         """
         read = partial(self._draw_and_read, loader, epoch, against=against, first=first)
         with UndoOnError():
-            if self.is_shared:
+            ranks = self.probe.shards
+            if ranks is None and not self.is_shared:
+                return read()
+            if ranks is None and self.together != "exact":
                 return mean_reading(read)
-            return read()
+            ranks = Ranks() if ranks is None else ranks
+            check_epochs(ranks.gather(epoch))
+            with explained():
+                return read(ranks=ranks)
 
     def read_batches(
         self,
@@ -207,16 +230,19 @@ class SignalReader:
         seed: int | None = None,
         first: bool = True,
         num_parts: int = 1,
+        ranks: Ranks | None = None,
     ) -> Reading:
         """Read every signal once, on exactly these batches.
 
         With `num_parts` the losses of each batch are split at random, and the parts are used in place of batches.
         Losses that are not finite, or all equal where their spread is needed, raise an error at the `first` reading,
         where they point to broken data or a broken model. Later they mean that training diverged, or fits its data
-        exactly, and the signals that cannot be computed are NaN.
+        exactly, and the signals that cannot be computed are NaN. With `ranks` these are the batches of this rank, and
+        the reading is that of the batches of all ranks.
         """
+        ranks = self.probe.shards if ranks is None else ranks
         context = MeasurementContext(
-            self.probe, batches, against, pool, self.optimizer, samples, outputs, seed, num_parts
+            self.probe, batches, against, pool, self.optimizer, samples, outputs, seed, num_parts, ranks
         )
         tolerate: tuple[type[HeldinError], ...] = (UnmeasurableError,)
         if self.skip_unmeasurable:
@@ -242,7 +268,10 @@ class SignalReader:
         if skipped:
             self._report_skipped(skipped)
         self.memory = memory
-        return Reading(epoch, values, len(batches) * num_parts, mean_loss(found.values()))
+        num_batches = len(batches) * num_parts
+        if ranks is not None and self.probe.shards is None:
+            num_batches = sum(ranks.gather(num_batches))
+        return Reading(epoch, values, num_batches, mean_loss(found.values()))
 
     @property
     def knows_loss(self) -> bool:
@@ -277,10 +306,37 @@ class SignalReader:
         self.cache.updated = state["fresh"]
 
     def _draw_and_read(
-        self, loader: Iterable[Batch], epoch: int, *, against: Iterable[Batch] | None, first: bool
+        self,
+        loader: Iterable[Batch],
+        epoch: int,
+        *,
+        against: Iterable[Batch] | None,
+        first: bool,
+        ranks: Ranks | None = None,
     ) -> Reading:
-        self._refuse_single_batch(loader)
         number = epoch if self.probes == "fresh" else 0
+        drawn: Drawn = self._draw(loader, number) if ranks is None else self._draw_part(loader, number, ranks)
+        others = None
+        if against is not None:
+            others = draw(against, self.batches, seed=derive_seed(self.seed, "against", number))
+        reading = self.read_batches(
+            drawn.batches,
+            epoch=epoch,
+            against=others,
+            pool=drawn.pool,
+            samples=lambda num: in_order(loader, seed=derive_seed(self.seed, "whole"), num_samples=num),
+            outputs=self._training_outputs(loader),
+            seed=derive_seed(self.seed, "probe", number),
+            first=first,
+            num_parts=drawn.num_parts,
+            ranks=ranks,
+        )
+        self.cache.updated = False
+        self.drawn = self._drawing()
+        return reading
+
+    def _draw(self, loader: Iterable[Batch], number: int) -> Drawn:
+        self._refuse_single_batch(loader)
         pooling = any(signal.needs.pools_losses for signal in self.signals.values())
         wanted = max(self.batches, self.pool) if pooling else self.batches
         drawn = draw(loader, wanted, seed=derive_seed(self.seed, "draw", number))
@@ -290,24 +346,26 @@ class SignalReader:
         if len(batches) == 1:
             batches, num_parts = self._split(batches[0], derive_seed(self.seed, "parts", number))
             drawn = batches
-        self._check_number(batches, num_parts)
-        others = None
-        if against is not None:
-            others = draw(against, self.batches, seed=derive_seed(self.seed, "against", number))
-        reading = self.read_batches(
-            batches,
-            epoch=epoch,
-            against=others,
-            pool=drawn if pooling and num_parts == 1 else None,
-            samples=lambda num: in_order(loader, seed=derive_seed(self.seed, "whole"), num_samples=num),
-            outputs=self._training_outputs(loader),
-            seed=derive_seed(self.seed, "probe", number),
-            first=first,
-            num_parts=num_parts,
-        )
-        self.cache.updated = False
-        self.drawn = self._drawing()
-        return reading
+        self._check_number(batches, len(batches) * num_parts)
+        return Drawn(batches, num_parts, drawn if pooling and num_parts == 1 else None)
+
+    def _draw_part(self, loader: Iterable[Batch], number: int, ranks: Ranks) -> Drawn:
+        """Draw as without ranks, and take the part of this rank. From a distributed sampler each rank draws its own."""
+
+        def draw_part() -> list[Batch]:
+            self._refuse_single_batch(loader)
+            drawn = draw(loader, self.batches, seed=derive_seed(self.seed, "draw", number), part=ranks.part())
+            if drawn and self.probe.loss.num_samples is None:
+                refuse_samples_second(loader, drawn)
+            return drawn
+
+        batches = ranks.guarded(draw_part)
+        found = ranks.gather(len(batches))
+        if self.probe.shards is not None:  # all ranks take part in every batch
+            self._check_number(batches, min(found))
+            return Drawn(batches[: min(found)], 1, None)
+        self._check_number(batches, sum(found))
+        return Drawn(batches, 1, None)
 
     def _split(self, batch: Batch, seed: int) -> tuple[list[Batch], int]:
         """The parts of the only batch of an epoch; if it cannot be divided, the batch and the number of its parts."""
@@ -335,7 +393,11 @@ class SignalReader:
 
     def _drawing(self) -> dict[str, Any]:
         """What the level of readings depends on; the seed, if it chooses the batches of all of them."""
-        chosen = {"batches": self.batches, "probes": self.probes}
+        chosen: dict[str, Any] = {"batches": self.batches, "probes": self.probes}
+        if self.probe.layers is not None:
+            chosen["layers"] = list(self.probe.layers)
+        if isinstance(self.probe.memory, Sketch):
+            chosen["memory"] = repr(self.probe.memory)
         return {**chosen, "seed": self.seed} if self.probes == "fixed" else chosen
 
     def _check_optimizer(self) -> None:
@@ -362,10 +424,9 @@ class SignalReader:
                 "stopper.step(loader), or several batches, stopper.step([(inputs, targets), ...])."
             )
 
-    def _check_number(self, batches: list[Batch], num_parts: int) -> None:
-        found = len(batches) * num_parts
+    def _check_number(self, batches: list[Batch], found: int) -> None:
         if found < 2:
-            num_samples = self.probe.loss.count_samples(batches[0])
+            num_samples = self.probe.loss.count_samples(batches[0]) if batches else None
             size = "len(dataset) // 5" if num_samples is None else max(2, num_samples // 5)
             remedy = self.few_batches_remedy.format(size=size)
             if num_samples is not None and num_samples < 4:
@@ -397,6 +458,14 @@ class SignalReader:
             labels_by_reason.setdefault(str(error), []).append(label)
         reasons = "; ".join(f"{', '.join(labels)}: {reason}" for reason, labels in labels_by_reason.items())
         warn(f"Left out, since they cannot be measured here: {reasons}")
+
+
+class Drawn(NamedTuple):
+    """What a reading is made on: batches, the parts into which each is split, batches whose losses are pooled."""
+
+    batches: list[Batch]
+    num_parts: int
+    pool: list[Batch] | None
 
 
 def _as_arguments(arguments: Mapping[str, Any]) -> str:

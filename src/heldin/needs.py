@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 from torch import Tensor
 from torch.optim import Optimizer
 
+from heldin.distributed import Ranks
 from heldin.errors import BatchesError, HeldinError, UnmeasurableError
 from heldin.gradients import Gram
 from heldin.probing.batches import Batch
@@ -38,6 +39,15 @@ NEEDS_BATCHES = (
     "batch that cannot be divided. Choose a signal of batch gradients: "
     '"gradient_disparity", "gradient_variance", "cosine", "sign", "noise_scale".'
 )
+NOT_BY_LAYERS = (
+    "It is measured on the whole model. Found layers=..., which is for signals of batch gradients. Leave `layers` out, "
+    'or choose such a signal: "gradient_disparity", "gradient_variance", "cosine", "sign", "noise_scale".'
+)
+NOT_EXACT = (
+    'It cannot be computed if batches or parameters are spread over ranks. Found together="exact", or a sharded model. '
+    'Use together="mean" with a model that every rank has, or a signal of batch gradients: '
+    '"gradient_disparity", "gradient_variance", "cosine", "sign", "noise_scale".'
+)
 
 Payload = TypeVar("Payload", covariant=True)
 
@@ -55,6 +65,7 @@ class MeasurementContext:
     outputs: Tensor | None = None  # of the training pass, if it provided them
     seed: int | None = None
     num_parts: int = 1  # parts into which the losses of each batch are split, for a batch that cannot be divided
+    ranks: Ranks | None = None  # if the batches are spread over ranks: `batches` are those of this rank
 
 
 @dataclass(frozen=True)
@@ -90,12 +101,14 @@ class Need(ABC, Generic[Payload]):
         uses_outputs: whether outputs of the training pass can be used.
         per_sample: whether gradients of single samples are computed.
         splits_losses: whether a batch that cannot be divided (a graph) may be used, by `num_parts` of the context.
+        sums_over_parameters: whether the payload is a sum over parameters, so that some layers can be measured alone.
     """
 
     takes_steps: ClassVar[bool] = False
     uses_outputs: ClassVar[bool] = False
     per_sample: ClassVar[bool] = False
     splits_losses: ClassVar[bool] = False
+    sums_over_parameters: ClassVar[bool] = False
 
     @property
     def uses_sample_losses(self) -> bool:
@@ -106,6 +119,11 @@ class Need(ABC, Generic[Payload]):
     def pools_losses(self) -> bool:
         """True if the losses of further batches (`pool`) are needed."""
         return False
+
+    @property
+    def spreads_over_ranks(self) -> bool:
+        """True if the payload can be computed from batches that are spread over the ranks of a distributed run."""
+        return self.sums_over_parameters and not self.pools_losses and not self.uses_second_set
 
     @property
     def uses_second_set(self) -> bool:
@@ -142,6 +160,10 @@ def compute_needs(
                 raise UnmeasurableError(NEEDS_SAMPLE_LOSSES)
             if context.num_parts > 1 and not need.splits_losses:
                 raise UnmeasurableError(NEEDS_BATCHES)
+            if context.probe.layers is not None and not need.sums_over_parameters:
+                raise UnmeasurableError(NOT_BY_LAYERS)
+            if context.ranks is not None and not need.spreads_over_ranks:
+                raise UnmeasurableError(NOT_EXACT)
             need.check(context)
         except tolerate as error:
             failed[need] = error
@@ -168,6 +190,7 @@ class BatchGradients(Need[Gram]):
     """
 
     splits_losses: ClassVar[bool] = True
+    sums_over_parameters: ClassVar[bool] = True
 
     rescale: Rescale = "std"
     against: bool = False
@@ -195,6 +218,11 @@ class BatchGradients(Need[Gram]):
             raise UnmeasurableError(
                 "This signal compares two sets of batches. Found one. Pass the other as against=[...]."
             )
+        if self.rescale == "grad_std" and context.probe.shards is not None:
+            raise UnmeasurableError(
+                'The gradient of a sharded model cannot be divided by its spread. Found rescale="grad_std". Use '
+                'rescale="std", "std_detached", "mean" or "none".'
+            )
 
     def compute(self, context: MeasurementContext) -> Gram:
         return self.compute_all([self], context)[self]
@@ -211,12 +239,18 @@ class BatchGradients(Need[Gram]):
             seed=context.seed,
             at_least=2,
             num_parts=context.num_parts,
+            ranks=context.ranks,
         )
         with_inner = {(need.rescale, need.against) for need in needs if need.inner}
         grams: dict[tuple[Rescale, bool], Gram] = {}
-        for rescale, against in {(need.rescale, need.against) for need in needs}:
+        for rescale, against in dict.fromkeys((need.rescale, need.against) for need in needs):
             rows = gradients[rescale] if against else gradients[rescale].first_set()
-            grams[rescale, against] = rows.gram(inner=(rescale, against) in with_inner)
+            inner = (rescale, against) in with_inner
+            if context.ranks is None:
+                grams[rescale, against] = rows.gram(inner=inner)
+            else:
+                device = context.probe.measured_parameters()[0].device
+                grams[rescale, against] = context.ranks.gram(rows, device, inner=inner)
         return {need: grams[need.rescale, need.against] for need in needs}
 
 

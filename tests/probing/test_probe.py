@@ -13,7 +13,8 @@ from torch.utils.checkpoint import checkpoint
 
 import heldin
 from heldin.errors import ArgumentError, BatchesError, HeldinWarning, LossError, NoSpreadError, NotFiniteError
-from heldin.probing.probe import Probe, gradient, num_values
+from heldin.gradients import num_values
+from heldin.probing.probe import Probe, gradient
 from heldin.probing.rescaling import RESCALINGS
 from heldin.signals import reference
 

@@ -47,7 +47,7 @@ def trained(model, steps=3):
 def measured(name, model, data, optimizer, *, loss_fn=None, memory=None, seed=0):
     loss_fn = nn.CrossEntropyLoss() if loss_fn is None else loss_fn
     return heldin.measure(
-        model, loss_fn, data, signals=name, optimizer=optimizer, against=AGAINST, memory=memory, seed=seed
+        model, loss_fn, data, signals=name, optimizer=optimizer, against=AGAINST, state=memory, seed=seed
     )[name]
 
 
@@ -109,7 +109,7 @@ def test_a_loss_of_any_scale_gives_a_finite_number(name, scale):
                 signals=name,
                 optimizer=optimizer,
                 against=data[:2],
-                memory=memory,
+                state=memory,
             )[name]
         )
         if not isinstance(signal, StatefulSignal):
@@ -234,7 +234,7 @@ class TestDirections:
         model, memory = nn.Linear(4, 3), {}
         data = [(torch.randn(50, 4), torch.randint(3, (50,)))]
         for _ in range(12):
-            value = heldin.measure(model, nn.CrossEntropyLoss(), data, signals=name, memory=memory)[name]
+            value = heldin.measure(model, nn.CrossEntropyLoss(), data, signals=name, state=memory)[name]
             with torch.no_grad():
                 model.weight += movement * torch.randn_like(model.weight)
         return value

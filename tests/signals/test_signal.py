@@ -210,9 +210,9 @@ class Change(StatefulSignal):
 
 def test_a_stateful_signal_is_nan_at_first_and_compares_through_the_given_memory():
     model, memory = model_with(), {}
-    assert math.isnan(heldin.measure(model, nn.L1Loss(), BATCHES, signals=Change(), memory=memory)["change"])
+    assert math.isnan(heldin.measure(model, nn.L1Loss(), BATCHES, signals=Change(), state=memory)["change"])
     nn.init.constant_(model.weight, 1.5)
-    assert heldin.measure(model, nn.L1Loss(), BATCHES, signals=Change(), memory=memory) == {"change": 2.0}
+    assert heldin.measure(model, nn.L1Loss(), BATCHES, signals=Change(), state=memory) == {"change": 2.0}
     assert math.isnan(heldin.measure(model, nn.L1Loss(), BATCHES, signals=Change())["change"])
 
 

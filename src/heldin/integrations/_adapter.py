@@ -7,7 +7,7 @@ of them measures); `finish` when training ends, for whatever reason.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -41,6 +41,7 @@ from heldin.probing.batches import Batch, split_batch, to_device
 from heldin.probing.isolation import unwrap_model
 from heldin.probing.losses import BatchLoss, LossFunction, SampleLosses
 from heldin.probing.output_losses import OutputLosses
+from heldin.probing.storage import GradientMemory
 from heldin.rules import Rule
 from heldin.signals import GradientDisparity, Signal, signals_by_label
 from heldin.snapshots import Keep
@@ -82,6 +83,8 @@ class Adapter:
         batch_loss: BatchLoss | None = None,
         num_samples: Callable[[Batch], int] | None = None,
         seed: int = 0,
+        memory: GradientMemory = "full",
+        layers: str | Sequence[str] | None = None,
         **unknown: Never,
     ) -> None:
         """Check the arguments, which are the same for every framework. `heldin.EarlyStopping` has the details.
@@ -104,6 +107,8 @@ class Adapter:
                 of single samples.
             num_samples: f(batch) -> m, the number of samples of a batch whose tensors do not show it (graphs).
             seed: the seed of the batches drawn and of the randomness inside a measurement.
+            memory: how the gradients of the batches are held: `"full"`, `"bf16"`, `"sketch"` or a `Sketch`.
+            layers: the part of the model whose gradients are compared: names of modules or parameters, or patterns.
             **unknown: refused, with what to write instead.
         """
         for name in unknown:
@@ -122,6 +127,8 @@ class Adapter:
         self.batch_loss = batch_loss
         self.num_samples = num_samples
         self.seed = seed
+        self.memory = memory
+        self.layers = layers
         self._stopper: EarlyStopping | None = None
         self._pending_state: dict[str, Any] | None = None  # loaded before there was a model
         self._steps = 0
@@ -208,7 +215,7 @@ class Adapter:
             losses = Losses(sample_losses=sample_losses)
             if sample_losses is None and captured is not None and loader is not None:
                 losses, signal = self._resolve_captured(model, captured, loader, together=together)
-        stopper = self._create_stopper(model, losses, optimizer, signal=signal, together=together)
+        stopper = self._create_stopper(model, losses, optimizer, signal=signal, layers=self.layers, together=together)
         if self._pending_state is not None:
             stopper.load_state_dict(self._pending_state)
         self._stopper, self._pending_state, self._checked = stopper, None, False
@@ -363,6 +370,7 @@ class Adapter:
         optimizer: Optimizer | None = None,
         *,
         signal: SignalChoice | None = None,
+        layers: str | Sequence[str] | None = None,
         together: bool = True,
     ) -> EarlyStopping:
         losses = self._resolve_losses(model, losses)
@@ -383,6 +391,8 @@ class Adapter:
             batch_loss=losses.batch_loss,
             num_samples=self.num_samples,
             optimizer=optimizer,
+            memory=self.memory,
+            layers=layers,
             together=together,
             unit="epoch" if self.every is None else "step",
         )

@@ -37,8 +37,10 @@ Rebuild: TypeAlias = Callable[[Sequence[Tensor]], Batch]
 OTHER_BATCHES = "For other batches pass loss_fn=None and sample_losses=f with f(model, batch) -> tensor of shape (m,)."
 
 
-def draw(source: Iterable[Batch], num_batches: int, *, seed: int) -> list[Batch]:
+def draw(source: Iterable[Batch], num_batches: int, *, seed: int, part: slice = slice(None)) -> list[Batch]:
     """Return at most `num_batches` disjoint batches of `source`, chosen by `seed` if the source permits a choice.
+
+    Of these, only those in `part` are read and returned.
 
     From a `DataLoader` over a dataset with a length, and from a list of batches, any batch may be drawn. From another
     iterable the first batches of a new pass are taken, with every random stream seeded.
@@ -54,12 +56,13 @@ def draw(source: Iterable[Batch], num_batches: int, *, seed: int) -> list[Batch]
     with seeded_randomness(seed, source), torch.inference_mode(False):
         generator = torch.Generator().manual_seed(seed)
         if isinstance(source, DataLoader) and _has_indices(source):
-            batches = list(_loader_over(source, _choose_indices(source, num_batches, generator), generator))
+            indices = _choose_indices(source, num_batches, generator)
+            batches = list(_loader_over(source, indices[part], generator)) if indices[part] else []
         elif isinstance(source, Sequence):
-            batches = [source[i] for i in _choose(len(source), num_batches, generator)]
+            batches = [source[i] for i in _choose(len(source), num_batches, generator)[part]]
         else:
-            batches = list(islice(_new_pass(source, generator), num_batches))
-    if not batches:
+            batches = list(islice(_new_pass(source, generator), num_batches))[part]
+    if not batches and part == slice(None):
         raise BatchesError("The loader should give at least 2 batches. Found none: it is empty. Check the dataset.")
     return batches
 

@@ -51,7 +51,7 @@ NOT_WALKED = (type, types.ModuleType, Tensor, str, bytes, int, float, complex, t
 CLOSED_PACKAGES = {"torch", "numpy", "lightning", "pytorch_lightning", "lightning_fabric", *sys.stdlib_module_names}
 # An object with an attribute of these modules may be in use by another thread.
 SHARED_BY_THREADS = {"_thread", "threading", "queue", "_queue", "_io", "socket", "subprocess", "concurrent", "asyncio"}
-SHARDED_CLASSES = {"FullyShardedDataParallel", "FSDPModule", "DTensor", "FlatParameter"}
+FLAT_CLASSES = {"FullyShardedDataParallel", "FlatParameter"}  # of the first version of FSDP
 
 _measuring: dict[str, tuple[int, object]] = {}  # under "thread": the thread that is measuring, and its first entry
 
@@ -327,14 +327,14 @@ def eager_full_precision(*, device_types: set[str], autocast: bool) -> Iterator[
 
 
 def unwrap_model(model: nn.Module) -> nn.Module:
-    """Return the model without its DDP wrapper. Sharded models are refused: no rank has all of their parameters."""
+    """Return the model without its DDP wrapper. The first version of FSDP is refused: it flattens parameters."""
     while isinstance(model, (DataParallel, DistributedDataParallel)):
         model = model.module  # the wrapper would exchange buffers and wait for a rank that failed
     classes = {cls.__name__ for part in (*model.modules(), *model.parameters()) for cls in type(part).__mro__}
-    if classes & SHARDED_CLASSES:
+    if classes & FLAT_CLASSES:
         raise ArgumentError(
-            "Every rank should have the whole model. Found a model whose parameters are sharded over the ranks "
-            "(FSDP, tensor parallel). Train with DDP, or measure on a copy of the whole model with heldin.measure."
+            "A sharded model should have parameters that are DTensors. Found FullyShardedDataParallel, the first "
+            "version of FSDP, which flattens parameters. Use torch.distributed.fsdp.fully_shard, or DDP."
         )
     return model
 

@@ -22,11 +22,11 @@ from torch import Tensor, nn
 from torch.func import grad, vmap
 
 from heldin.errors import BatchesError, LossError, UnmeasurableError
-from heldin.gradients import Row
+from heldin.gradients import Row, as_real, num_values
 from heldin.probing.batches import Batch, Rebuild, as_list, require_pair, select_samples, split_samples, to_device
 from heldin.probing.linear_layers import Factors, linear_factors, record_linear_calls
 from heldin.probing.losses import without_ignored
-from heldin.probing.probe import Probe, WithParameters, as_real, derivatives, gradient, keep_freed_memory, num_values
+from heldin.probing.probe import Probe, WithParameters, derivatives, gradient, keep_freed_memory
 
 CHUNK_BYTES = 64 * 2**20  # of the gradients of a chunk of samples
 CHUNK_SAMPLES = 4  # at least, however large the model

@@ -7,15 +7,17 @@ flags, `.grad`, hooks and every random stream. Parameters are never written.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import cache
+from fnmatch import fnmatchcase
+from functools import cache, partial
 from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from heldin.distributed import Ranks
 from heldin.errors import (
     ArgumentError,
     BatchesError,
@@ -23,9 +25,10 @@ from heldin.errors import (
     NoSpreadError,
     NotPositiveError,
     WarnOnce,
+    near_match,
     require_choice,
 )
-from heldin.gradients import Gradients, Row
+from heldin.gradients import Gradients, Row, as_real, num_values
 from heldin.probing import rescaling
 from heldin.probing.batches import Batch, as_list, split_indices, to_device
 from heldin.probing.isolation import (
@@ -37,7 +40,16 @@ from heldin.probing.isolation import (
     unwrap_model,
 )
 from heldin.probing.losses import BatchLoss, LossFunction, SampleLosses, TrainingLoss
-from heldin.probing.rescaling import PLAIN, RESCALINGS, BatchProblem, Rescale, backward_pass
+from heldin.probing.rescaling import PLAIN, RESCALINGS, BatchProblem, Rescale, backward_pass, std_of_components
+from heldin.probing.sharding import Shards, is_sharded, local_shard
+from heldin.probing.storage import (
+    GradientMemory,
+    ReducedGradient,
+    Sketch,
+    is_reduced,
+    num_sketches,
+    resolve_memory,
+)
 
 Mode = Literal["train", "eval"]
 Result = TypeVar("Result")
@@ -62,6 +74,8 @@ class Probe:
         mode: `"train"` (as in the paper: dropout is active, BatchNorm uses the batch) or `"eval"`.
         autocast: keep an autocast region around the call; by default the probe runs in full precision.
         seed: seed of the randomness inside a measurement (dropout).
+        memory: how gradients of batches are held: `"full"`, `"bf16"`, `"sketch"` or a `Sketch`.
+        layers: names of modules or parameters, or patterns of them; gradients are taken for these parameters alone.
 
     Examples:
         >>> import torch
@@ -85,6 +99,8 @@ class Probe:
         mode: Mode = "train",
         autocast: bool = False,
         seed: int = 0,
+        memory: GradientMemory = "full",
+        layers: str | Sequence[str] | None = None,
     ) -> None:
         require_choice("mode", mode, MODES)
         if not isinstance(model, nn.Module):
@@ -94,9 +110,15 @@ class Probe:
         self.mode = mode
         self.autocast = autocast
         self.seed = seed
+        self.memory = resolve_memory(memory)
+        self.layers = (layers,) if isinstance(layers, str) else None if layers is None else tuple(layers)
         self.warn_once = WarnOnce()
+        self.shards = self._find_shards()
         self._losses = self.loss.per_sample()
-        self.parameters()
+        self.measured_parameters()
+
+    def _find_shards(self) -> Shards | None:
+        return Shards(self.model) if is_sharded(self.model) else None
 
     def parameters(self) -> list[nn.Parameter]:
         """The trainable parameters, each once."""
@@ -108,6 +130,32 @@ class Probe:
                 "Unfreeze the part that is trained."
             )
         return parameters
+
+    def measured_parameters(self) -> list[nn.Parameter]:
+        """The trainable parameters in `layers`, whose gradients are taken: all of them by default."""
+        if self.layers is None:
+            return self.parameters()
+        named = {_plain_name(name): parameter for name, parameter in self.model.named_parameters()}
+        for pattern in self.layers:
+            if not any(_is_in_layer(name, pattern) for name in named):
+                prefixes = {name.rpartition(".")[0] or name for name in named}
+                raise ArgumentError(
+                    "Parameter `layers` should name modules or parameters of the model. Found that nothing in "
+                    f"{type(self.model).__name__} is called {pattern!r}.{near_match(pattern, prefixes)} Names are "
+                    'those of model.named_parameters(), as in layers="encoder.layers.3" or layers=["head", "*.bias"].'
+                )
+        trainable = set(self.parameters())
+        found = [
+            parameter
+            for name, parameter in named.items()
+            if parameter in trainable and any(_is_in_layer(name, pattern) for pattern in self.layers)
+        ]
+        if not found:
+            raise ArgumentError(
+                f"Parameter `layers` should name trainable parameters. Found that all in {list(self.layers)} have "
+                "requires_grad=False. Name a part of the model that is trained."
+            )
+        return found
 
     @contextmanager
     def session(self, *, seed: int | None = None, mode: Mode | None = None) -> Iterator[set[torch.device]]:
@@ -123,6 +171,7 @@ class Probe:
         with (
             seeded_randomness(self.seed if seed is None else seed, *self.loss.parts, *modules),
             eager_full_precision(device_types={device.type for device in devices}, autocast=self.autocast),
+            nullcontext() if self.shards is None else self.shards.session(),
             preserve_state(*models, mode=self.mode if mode is None else mode),
         ):
             self._losses = self.loss.per_sample()  # the loss as it is now
@@ -175,45 +224,54 @@ class Probe:
         seed: int | None = None,
         at_least: int = 1,
         num_parts: int = 1,
+        ranks: Ranks | None = None,
     ) -> dict[Rescale, Gradients]:
         """`gradients` for several re-scalings: one forward pass per batch, and no backward pass twice.
 
         The batches of `against` are used with the re-scalings in `compared`, by default all. `seed` replaces that of
         the probe. Fewer than `at_least` usable batches raise an error. With `num_parts` the losses of each batch are
-        split into parts at random, with one row for each part.
+        split into parts at random, with one row for each part. With `ranks` the batches are those of this rank, and
+        the usable ones of all ranks count.
         """
         wanted = list(dict.fromkeys(rescalings))
         for unknown in {*wanted}.difference(RESCALINGS):
             require_choice("rescale", unknown, RESCALINGS)
         with_second = wanted if compared is None else [rescale for rescale in wanted if rescale in {*compared}]
-        parameters = self.parameters()
+        parameters = self.measured_parameters()
         first = as_list(batches)
         second = [] if against is None else as_list(against, "against")
         pooled = None if pool is None else as_list(pool, "pool")
-        if len(first) * num_parts < at_least or (against is not None and not second):
+        if ranks is None and (len(first) * num_parts < at_least or (against is not None and not second)):
             raise _too_few_batches(wanted[0], len(first), len(second), at_least, [])
-        with self.session(seed=seed) as devices:
-            part_seed = self.seed if seed is None else seed
-            results = [
-                result
-                for batch in first
-                for result in self._batch_results(to_device(batch, devices), wanted, parameters, num_parts, part_seed)
-            ]
-            others = [
-                result
-                for batch in second
-                for result in self._batch_results(to_device(batch, devices), with_second, parameters)
-            ]
-            self._report_unreached((*results, *others), parameters)
-            if "pooled_std" in wanted:
-                pooled_losses = [result.losses for result in results]
-                if pooled is not None:
-                    pooled_losses = [self.losses(to_device(batch, devices)).detach().cpu() for batch in pooled]
-                std = rescaling.pooled_std(pooled_losses)
-                for result in (*results, *others):
-                    result.divide("pooled_std", std, BatchProblem.EQUAL_POOLED_LOSSES)
+        part_seed = self.seed if seed is None else seed
+
+        def run() -> tuple[list[BatchResult], list[BatchResult]]:
+            with self.session(seed=seed) as devices:
+                results = [
+                    result
+                    for batch in first
+                    for result in self._batch_results(
+                        to_device(batch, devices), wanted, parameters, num_parts, part_seed
+                    )
+                ]
+                others = [
+                    result
+                    for batch in second
+                    for result in self._batch_results(to_device(batch, devices), with_second, parameters)
+                ]
+                self._report_unreached((*results, *others), parameters)
+                if "pooled_std" in wanted:
+                    pooled_losses = [result.losses for result in results]
+                    if pooled is not None:
+                        pooled_losses = [self.losses(to_device(batch, devices)).detach().cpu() for batch in pooled]
+                    std = rescaling.pooled_std(pooled_losses)
+                    for result in (*results, *others):
+                        result.divide("pooled_std", std, BatchProblem.EQUAL_POOLED_LOSSES)
+            return results, others
+
+        results, others = run() if ranks is None or self.shards is not None else ranks.guarded(run)
         return {
-            name: self._assemble(name, results, others if name in with_second else [], parameters, at_least)
+            name: self._assemble(name, results, others if name in with_second else [], parameters, at_least, ranks)
             for name in wanted
         }
 
@@ -222,24 +280,82 @@ class Probe:
     ) -> list[BatchResult]:
         """One forward pass and the gradients of its losses, or of each of `num_parts` random parts of them."""
         if self.loss.batch_loss is not None:
-            loss = self.training_loss(batch).reshape(1)
-            return [_batch_gradient(loss, self.loss.count_samples(batch) or 0, wanted, parameters)]
-        losses = self.losses(batch)
+            loss = self._on_all_ranks(partial(self.training_loss, batch)).reshape(1)
+            return [self._batch_gradient(loss, self.loss.count_samples(batch) or 0, wanted, parameters)]
+        losses = self._on_all_ranks(partial(self.losses, batch))
         if num_parts == 1:
-            return [_batch_gradient(losses, losses.numel(), wanted, parameters)]
+            return [self._batch_gradient(losses, losses.numel(), wanted, parameters)]
         parts = [losses[index] for index in split_indices(losses.numel(), num_parts, seed=seed)]
         return [
-            _batch_gradient(part, part.numel(), wanted, parameters, keep_graph=part is not parts[-1]) for part in parts
+            self._batch_gradient(part, part.numel(), wanted, parameters, keep_graph=part is not parts[-1])
+            for part in parts
         ]
+
+    def _on_all_ranks(self, loss: Callable[[], Tensor]) -> Tensor:
+        """Compute a loss; if the model is sharded, an error on one rank is raised on all, before the backward pass."""
+        return loss() if self.shards is None else self.shards.guarded(loss)
+
+    def _batch_gradient(
+        self,
+        losses: Tensor,
+        num_samples: int,
+        wanted: list[Rescale],
+        parameters: list[nn.Parameter],
+        *,
+        keep_graph: bool = False,
+    ) -> BatchResult:
+        """One backward pass for each re-scaling that cannot share the plain one."""
+        result = BatchResult(losses.detach().cpu().double(), num_samples)
+        own, num_shares = slice(None), 1
+        if self.shards is not None:
+            result.losses, own, num_shares = self.shards.gather_losses(result.losses)
+            result.num_samples = sum(dict(self.shards.gather((self.shards.samples, num_samples))).values())
+        eps = torch.finfo(losses.dtype).eps
+        for name in wanted:
+            problem = rescaling.find_problem(result.losses, name, eps)
+            if problem is not None:
+                result.problems[name] = problem
+        usable = [name for name in wanted if name not in result.problems]
+        passes = list(dict.fromkeys(map(backward_pass, usable)))
+        gradient_std: Callable[[], float] = float  # replaced by that of the plain pass
+        for backward in passes:
+            weights = rescaling.sample_weights(backward, result.losses)[own] * num_shares
+            needed = keep_graph or backward != passes[-1]
+            if self.memory == "full" or not is_reduced(self.memory, sum(map(num_values, parameters))):
+                row = parts = self._gradient(losses, weights, parameters, keep_graph=needed)
+                std: Callable[[], float] = partial(std_of_components, [part for part in parts if part is not None])
+            else:
+                reduced = ReducedGradient(self.memory, parameters, with_moments="grad_std" in usable)
+                if self.shards is None:
+                    with reduced.receiving():
+                        parts = gradient(losses, weights, parameters, keep_graph=needed)
+                else:
+                    parts = self._gradient(losses, weights, parameters, keep_graph=needed)
+                    reduced.add_row(parts)
+                row, std = reduced.row, reduced.std
+            result.rows[backward] = row
+            result.reached.update(number for number, part in enumerate(parts) if part is not None)
+            if backward == PLAIN:
+                gradient_std = std
+        for name in usable:
+            if backward_pass(name) == PLAIN:
+                by = rescaling.divisor(name, result.losses, gradient_std)
+                result.divide(name, by, BatchProblem.EQUAL_GRADIENT)
+        return result
+
+    def _gradient(self, losses: Tensor, weights: Tensor, parameters: list[nn.Parameter], *, keep_graph: bool) -> Row:
+        if self.shards is None:
+            return gradient(losses, weights, parameters, keep_graph=keep_graph)
+        return self.shards.gradient(losses, weights, parameters, keep_graph=keep_graph)
 
     def _report_unreached(self, results: Sequence[BatchResult], parameters: list[nn.Parameter]) -> None:
         """Warn, once, about parameters that received no gradient in any batch."""
-        rows = [row for result in results for row in result.rows.values()]
-        unreached = {parameter for i, parameter in enumerate(parameters) if all(row[i] is None for row in rows)}
-        if not rows or not unreached:
+        reached: set[int] = set().union(*(result.reached for result in results))
+        unreached = {parameter for number, parameter in enumerate(parameters) if number not in reached}
+        if not any(result.rows for result in results) or not unreached:
             return
         named = self.model.named_parameters()
-        names = [name.removeprefix("_orig_mod.") for name, parameter in named if parameter in unreached]
+        names = [_plain_name(name) for name, parameter in named if parameter in unreached]
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         cause = "look for .detach() or torch.no_grad() in `forward`"
         if _uses_checkpoints(self.model):
@@ -262,28 +378,42 @@ class Probe:
         others: list[BatchResult],
         parameters: list[nn.Parameter],
         at_least: int,
+        ranks: Ranks | None,
     ) -> Gradients:
         """The usable rows of one re-scaling; a warning names the problem of the others."""
-        problems = [result.problems[name] for result in (*results, *others) if name in result.problems]
         first, second = ([result for result in part if name not in result.problems] for part in (results, others))
-        if len(first) < at_least or (others and not second):
-            by_size = [
-                sum(name not in result.problems or not result.problems[name].is_size for result in part)
-                for part in (results, others)
-            ]
-            equal = by_size[0] >= at_least and (not others or by_size[1] > 0)  # enough, if their losses differed
-            raise _too_few_batches(name, len(first), len(second), at_least, problems, equal)
+        problems, of_second = (
+            [result.problems[name] for result in part if name in result.problems] for part in (results, others)
+        )
+        num_first = len(first)
+        if ranks is not None and self.shards is None:  # with shards every rank has a part of each batch
+            found = ranks.gather((num_first, problems))
+            num_first, problems = sum(num for num, _ in found), [problem for _, some in found for problem in some]
+        if num_first < at_least or (others and not second):
+            by_size = num_first + sum(not problem.is_size for problem in problems)
+            by_size_second = len(second) + sum(not problem.is_size for problem in of_second)
+            equal = by_size >= at_least and (not others or by_size_second > 0)  # enough, if their losses differed
+            raise _too_few_batches(name, num_first, len(second), at_least, [*problems, *of_second], equal)
+        problems += of_second
         if problems:
-            skipped = f"{len(problems)} of {len(results) + len(others)} batches skipped with rescale={name!r}"
+            num_all = num_first + len(second) + len(problems)
+            skipped = f"{len(problems)} of {num_all} batches skipped with rescale={name!r}"
             self.warn_once(f"skipped with {name}", f"{skipped}: {problems[0].value}.")
         kept = [*first, *second]
+        rows = tuple(result.rows[backward_pass(name)] for result in kept)
+        length = sum(map(num_values, parameters))
+        if isinstance(self.memory, Sketch) and is_reduced(self.memory, length):
+            sizes: tuple[int, ...] = (self.memory.size,) * num_sketches(parameters)
+        else:
+            sizes = tuple(num_values(local_shard(parameter)) for parameter in parameters)
         return Gradients(
-            rows=tuple(result.rows[backward_pass(name)] for result in kept),
+            rows=rows,
             scales=tuple(result.scales.get(name, 1.0) for result in kept),
-            sizes=tuple(map(num_values, parameters)),
+            sizes=sizes,
             split=len(first),
             num_samples=tuple(result.num_samples for result in kept),
             losses=tuple(float(result.losses.mean()) for result in kept),
+            length=length,
         )
 
 
@@ -296,6 +426,7 @@ class BatchResult:
     rows: dict[str, Row] = field(default_factory=dict)  # by backward pass
     scales: dict[Rescale, float] = field(default_factory=dict)
     problems: dict[Rescale, BatchProblem] = field(default_factory=dict)
+    reached: set[int] = field(default_factory=set)  # the numbers of the parameters that received a gradient
 
     def divide(self, name: Rescale, by: float, problem: BatchProblem) -> None:
         """Divide the row of this re-scaling; a division by zero is recorded as `problem`."""
@@ -303,34 +434,6 @@ class BatchResult:
             self.problems[name] = problem
         else:
             self.scales[name] = 1.0 / by
-
-
-def _batch_gradient(
-    losses: Tensor,
-    num_samples: int,
-    wanted: list[Rescale],
-    parameters: list[nn.Parameter],
-    *,
-    keep_graph: bool = False,
-) -> BatchResult:
-    """One backward pass for each re-scaling that cannot share the plain one."""
-    result = BatchResult(losses.detach().cpu().double(), num_samples)
-    eps = torch.finfo(losses.dtype).eps
-    for name in wanted:
-        problem = rescaling.find_problem(result.losses, name, eps)
-        if problem is not None:
-            result.problems[name] = problem
-    usable = [name for name in wanted if name not in result.problems]
-    passes = list(dict.fromkeys(map(backward_pass, usable)))
-    for backward in passes:
-        weights = rescaling.sample_weights(backward, result.losses)
-        needed = keep_graph or backward != passes[-1]
-        result.rows[backward] = gradient(losses, weights, parameters, keep_graph=needed)
-    for name in usable:
-        if backward_pass(name) == PLAIN:
-            by = rescaling.divisor(name, result.losses, result.rows[PLAIN])
-            result.divide(name, by, BatchProblem.EQUAL_GRADIENT)
-    return result
 
 
 class WithParameters(nn.Module):
@@ -407,15 +510,15 @@ def _uses_checkpoints(model: nn.Module) -> bool:
     return flagged or bool(names & {"checkpoint", "checkpoint_sequential"})
 
 
-def as_real(gradient: Tensor) -> Tensor:
-    """A gradient as a dense tensor of real numbers; a complex one gets a last dimension of 2."""
-    dense = gradient if gradient.layout is torch.strided else gradient.to_dense()
-    return torch.view_as_real(dense.resolve_conj()) if dense.is_complex() else dense
+def _plain_name(name: str) -> str:
+    """The name of a parameter without what torch.compile adds to it."""
+    return name.removeprefix("_orig_mod.")
 
 
-def num_values(parameter: Tensor) -> int:
-    """The number of real values of a parameter."""
-    return parameter.numel() * (2 if parameter.is_complex() else 1)
+def _is_in_layer(name: str, pattern: str) -> bool:
+    """True if a parameter, or a module that contains it, has a name that matches the pattern."""
+    parts = name.split(".")
+    return any(fnmatchcase(".".join(parts[: end + 1]), pattern) for end in range(len(parts)))
 
 
 @cache

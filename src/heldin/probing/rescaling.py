@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
@@ -88,26 +88,44 @@ def sample_weights(backward: str, losses: Tensor) -> Tensor:
     return torch.full_like(losses, 1 / len(losses))
 
 
-def divisor(rescale: Rescale, losses: Tensor, row: Sequence[Tensor | None]) -> float:
-    """What the plain gradient `row` of a batch with these losses is divided by; 0 if undefined."""
+def divisor(rescale: Rescale, losses: Tensor, gradient_std: Callable[[], float]) -> float:
+    """What the plain gradient of a batch with these losses is divided by; 0 if undefined."""
     if rescale == "std_detached":
         return float(losses.std())
     if rescale == "mean":
         return float(losses.mean())
     if rescale == "grad_std":
-        return std_of_components([part for part in row if part is not None])
+        return gradient_std()
     return 1.0  # "none"; "pooled_std" is applied once all losses are known
+
+
+class Moments(NamedTuple):
+    """The number of values, their sum and the sum of their squares."""
+
+    num: int
+    total: float
+    total_sq: float
+
+
+def moments_of(part: Tensor) -> Moments:
+    """The moments of the numbers in a tensor."""
+    norm = float(torch.linalg.vector_norm(part, dtype=torch.float64))
+    return Moments(part.numel(), float(part.sum(dtype=torch.float64)), norm**2)
+
+
+def std_of_moments(parts: Sequence[Moments]) -> float:
+    """The standard deviation (ddof 1) of all numbers, from the moments of parts of them; their order is irrelevant."""
+    count = sum(part.num for part in parts)
+    if count < 2:
+        return 0.0
+    total, total_sq = math.fsum(part.total for part in parts), math.fsum(part.total_sq for part in parts)
+    return math.sqrt(max(total_sq - total * total / count, 0.0) / (count - 1))
 
 
 def std_of_components(parts: Sequence[Tensor]) -> float:
     """The standard deviation (ddof 1) of all numbers in `parts`."""
     # PAPER: "the standard deviation of the gradients within batch S" is read as that of the components of its gradient.
-    count = sum(part.numel() for part in parts)
-    if count < 2:
-        return 0.0
-    total = math.fsum(float(part.sum(dtype=torch.float64)) for part in parts)
-    total_sq = math.fsum(float(torch.linalg.vector_norm(part, dtype=torch.float64)) ** 2 for part in parts)
-    return math.sqrt(max(total_sq - total * total / count, 0.0) / (count - 1))
+    return std_of_moments([moments_of(part) for part in parts])
 
 
 def pooled_std(losses: Sequence[Tensor]) -> float:
