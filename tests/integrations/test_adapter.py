@@ -203,12 +203,12 @@ def test_the_epoch_of_a_distributed_sampler_does_not_change_the_batches():
     assert not {x for batch in drawn[0] for x in batch} & {x for batch in drawn[1] for x in batch}
 
 
-def test_a_sharded_model_is_refused(mlp):
-    class FSDPModule(nn.Linear):
+def test_the_first_version_of_fsdp_is_refused(mlp):
+    class FullyShardedDataParallel(nn.Linear):
         pass
 
-    with pytest.raises(ArgumentError, match="whole model"):
-        Adapter(loss_fn=LOSS).bind(nn.Sequential(mlp, FSDPModule(1, 1)))
+    with pytest.raises(ArgumentError, match="the first version of FSDP.*fully_shard"):
+        Adapter(loss_fn=LOSS).bind(nn.Sequential(mlp, FullyShardedDataParallel(1, 1)))
 
 
 def test_two_ranks_agree_and_an_error_on_one_is_raised_on_both(run_ranks):

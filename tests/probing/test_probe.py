@@ -283,16 +283,20 @@ def test_wrappers_of_replicated_models_are_removed(process_group):
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")  # of torch, on a machine without a GPU
-def test_sharded_models_are_refused(process_group):
+def test_a_model_of_distributed_tensors_is_measured(process_group):
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor import Replicate, distribute_tensor
+    from torch.distributed.tensor import DTensor, Replicate, distribute_module
 
-    model = net()
-    mesh = init_device_mesh("cpu", (1,))
-    model[0].weight = nn.Parameter(distribute_tensor(model[0].weight.detach(), mesh, [Replicate()]))
-    for create in (Probe, heldin.EarlyStopping):
-        with pytest.raises(ArgumentError, match="Every rank should have the whole model.*sharded over the ranks"):
-            create(model, per_sample)
+    model, batches = net(), make_batches()
+    expected = heldin.measure(model, per_sample, batches)
+    replicated = distribute_module(
+        model,
+        init_device_mesh("cpu", (1,)),
+        input_fn=lambda module, inputs, mesh: tuple(DTensor.from_local(x, mesh, [Replicate()]) for x in inputs),
+        output_fn=lambda module, output, mesh: output.to_local(),
+    )
+    assert replicated[0].weight.placements == (Replicate(),)
+    assert heldin.measure(replicated, per_sample, batches) == pytest.approx(expected, rel=1e-6)
 
 
 def test_a_forward_pass_that_writes_to_weights_is_reported_once():

@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn.functional import mse_loss
 from torch.optim import Optimizer
 
-from heldin.distributed import gather, is_distributed, rank
+from heldin.distributed import Together, gather, is_distributed, rank
 from heldin.errors import (
     HeldinError,
     LossError,
@@ -85,6 +85,7 @@ class Adapter:
         seed: int = 0,
         memory: GradientMemory = "full",
         layers: str | Sequence[str] | None = None,
+        together: Together = "mean",
         **unknown: Never,
     ) -> None:
         """Check the arguments, which are the same for every framework. `heldin.EarlyStopping` has the details.
@@ -109,6 +110,8 @@ class Adapter:
             seed: the seed of the batches drawn and of the randomness inside a measurement.
             memory: how the gradients of the batches are held: `"full"`, `"bf16"`, `"sketch"` or a `Sketch`.
             layers: the part of the model whose gradients are compared: names of modules or parameters, or patterns.
+            together: on several processes, `"mean"` decides by the mean of the readings of all ranks, `"exact"` by one
+                reading of batches that are spread over them.
             **unknown: refused, with what to write instead.
         """
         for name in unknown:
@@ -129,6 +132,7 @@ class Adapter:
         self.seed = seed
         self.memory = memory
         self.layers = layers
+        self.together = together
         self._stopper: EarlyStopping | None = None
         self._pending_state: dict[str, Any] | None = None  # loaded before there was a model
         self._steps = 0
@@ -393,7 +397,7 @@ class Adapter:
             optimizer=optimizer,
             memory=self.memory,
             layers=layers,
-            together=together,
+            together=self.together if together else False,
             unit="epoch" if self.every is None else "step",
         )
         stopper.reader.few_batches_remedy = "Train with a smaller batch size: at most {size}."
