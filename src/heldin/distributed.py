@@ -67,7 +67,7 @@ def gather(function: Callable[[], Result]) -> list[Result]:
         result = function()
     except Exception as found:
         error = found
-    outcomes = gather_objects((result, None if error is None else f"{type(error).__name__}: {error}"))
+    outcomes: list[Any] = gather_objects((result, None if error is None else f"{type(error).__name__}: {error}"))
     if error is not None:
         raise error
     for number, (_, problem) in enumerate(outcomes):

@@ -208,12 +208,12 @@ class SignalReader:
         """
         read = partial(self._draw_and_read, loader, epoch, against=against, first=first)
         with UndoOnError():
-            ranks = self.probe.shards
-            if ranks is None and not self.is_shared:
+            shards = self.probe.shards
+            if shards is None and not self.is_shared:
                 return read()
-            if ranks is None and self.together != "exact":
+            if shards is None and self.together != "exact":
                 return mean_reading(read)
-            ranks = Ranks() if ranks is None else ranks
+            ranks = Ranks() if shards is None else shards
             check_epochs(ranks.gather(epoch))
             with explained():
                 return read(ranks=ranks)

@@ -19,6 +19,7 @@ from torch.optim import Optimizer
 
 from heldin.distributed import Together, gather, is_distributed, rank
 from heldin.errors import (
+    ArgumentError,
     HeldinError,
     LossError,
     MissingExtraError,
@@ -41,6 +42,7 @@ from heldin.probing.batches import Batch, split_batch, to_device
 from heldin.probing.isolation import unwrap_model
 from heldin.probing.losses import BatchLoss, LossFunction, SampleLosses
 from heldin.probing.output_losses import OutputLosses
+from heldin.probing.sharding import is_sharded
 from heldin.probing.storage import GradientMemory
 from heldin.rules import Rule
 from heldin.signals import GradientDisparity, Signal, signals_by_label
@@ -218,6 +220,12 @@ class Adapter:
         if not self._loss_given:
             losses = Losses(sample_losses=sample_losses)
             if sample_losses is None and captured is not None and loader is not None:
+                if is_sharded(model):
+                    raise ArgumentError(
+                        "The loss of a sharded model (FSDP, tensor parallel) should be given: that of the framework's "
+                        "step cannot be taken apart there. Found none. Pass loss_fn=..., sample_losses=f with "
+                        "f(model, batch) -> tensor of shape (m,), or batch_loss=f."
+                    )
                 losses, signal = self._resolve_captured(model, captured, loader, together=together)
         stopper = self._create_stopper(model, losses, optimizer, signal=signal, layers=self.layers, together=together)
         if self._pending_state is not None:

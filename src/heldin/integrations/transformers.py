@@ -30,6 +30,7 @@ from heldin.probing.isolation import find_generators
 from heldin.probing.losses import SampleLosses, TrainingLoss
 from heldin.probing.output_losses import OutputLosses
 from heldin.probing.outputs import output_tensor
+from heldin.probing.sharding import is_sharded
 
 try:
     from transformers import Trainer, TrainerCallback
@@ -154,8 +155,8 @@ class HeldInStopping(OutputAdapter, TrainerCallback):  # type: ignore[misc]
         """
         own = OutputLosses(args.label_smoothing_factor)
         trainer = self.trainer if self.trainer is not None else _find_trainer(self)
-        if trainer is None:
-            return own
+        if trainer is None or (is_sharded(model) and _uses_own_loss(trainer)):
+            return own  # gradients of a sharded model cannot be compared before training
         step = CapturedLosses(_step_of(trainer), self.num_samples, find_generators(_generators_in(vars(trainer))))
         compare = partial(self._is_own_loss, own, step, model, loader)
         agree = gather(compare) if args.world_size > 1 and is_distributed() else [compare()]
@@ -199,9 +200,15 @@ def _find_trainer(callback: TrainerCallback) -> Trainer | None:
     return None
 
 
+def _uses_own_loss(trainer: Trainer) -> bool:
+    """True if the Trainer takes the loss that the model returns."""
+    plain = getattr(trainer.compute_loss, "__func__", None) is Trainer.compute_loss
+    return plain and trainer.compute_loss_func is None
+
+
 def _step_of(trainer: Trainer) -> Any:
     """f(model, batch) -> the loss that the Trainer computes. A closure: the data that a Trainer holds is not walked."""
-    own = getattr(trainer.compute_loss, "__func__", None) is Trainer.compute_loss and trainer.compute_loss_func is None
+    own = _uses_own_loss(trainer)
     parameters = inspect.signature(trainer.compute_loss).parameters.values()
     counts = not own and any(each.name == NUM_ITEMS or each.kind is each.VAR_KEYWORD for each in parameters)
 
