@@ -1,7 +1,8 @@
 """The cost of measuring while a language model is fine-tuned: all of it, or LoRA adapters alone.
 
 Claim: only trainable parameters are probed, so that a measurement holds gradients of the adapters alone and takes less
-time than one of the whole model; both as ratios.
+time than one of the whole model; both as ratios. Counted in operations, a measurement does what training does: no
+gradient of a frozen weight is computed.
 
 Setting: a causal language model of Llama's kind, built from a configuration (4 layers of 256 units, 4,000 tokens; 5.2
 million parameters), texts of 64 tokens in batches of 8; adapters of rank 8 on the query and value projections. Random
@@ -31,6 +32,7 @@ import peft
 import torch
 import transformers
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
 
 import heldin
@@ -60,7 +62,11 @@ def main() -> None:
     }
     print(", ".join(f"{name} {value}" for name, value in header.items()))
     models = {"full": language_model(), "LoRA": with_adapters(language_model())}
-    rows = [*time_rows(models, num_repeats), *epoch_rows(models, num_repeats=1 if quick else 3)]
+    rows = [
+        *operation_rows(models),
+        *time_rows(models, num_repeats),
+        *epoch_rows(models, num_repeats=1 if quick else 3),
+    ]
     header["load_after"] = round(os.getloadavg()[0], 2)
     for found in rows:
         print(line(found))
@@ -117,6 +123,30 @@ def time_rows(models: dict[str, nn.Module], num_repeats: int) -> list[dict[str, 
         row(models, "full: measurement / 5 plain passes", ratio("measure full", "passes full")),
         row(models, "LoRA: measurement / 5 plain passes", ratio("measure LoRA", "passes LoRA")),
         row(models, "gradients held: LoRA / full", [trainable(models["LoRA"]) / trainable(models["full"])]),
+    ]
+
+
+def operation_rows(models: dict[str, nn.Module]) -> list[dict[str, Any]]:
+    """Count the operations of matrix products: where the time of a measurement goes.
+
+    With adapters, gradients of frozen weights are not computed, a third of all operations. The forward pass, and the
+    backward pass through the activations above the lowest adapter, have to be computed in full.
+    """
+    batches = texts(2)
+
+    def count(work: Callable[[], object]) -> int:
+        with FlopCounterMode(display=False) as counter:
+            work()
+        return counter.get_total_flops()
+
+    measured = {name: count(lambda m=model: heldin.measure(m, None, batches)) for name, model in models.items()}
+    trained = count(lambda: plain_passes(models["LoRA"], batches))
+    with torch.no_grad():
+        forward = count(lambda: [models["LoRA"](**batch) for batch in batches])
+    return [
+        row(models, "operations of a measurement: LoRA / full", [measured["LoRA"] / measured["full"]]),
+        row(models, "LoRA: operations, measurement / passes", [measured["LoRA"] / trained]),
+        row(models, "LoRA: share of the forward pass", [forward / measured["LoRA"]]),
     ]
 
 

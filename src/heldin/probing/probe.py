@@ -405,7 +405,8 @@ class Probe:
         if isinstance(self.memory, Sketch) and is_reduced(self.memory, length):
             sizes: tuple[int, ...] = (self.memory.size,) * num_sketches(parameters)
         else:
-            sizes = tuple(num_values(local_shard(parameter)) for parameter in parameters)
+            local = parameters if self.shards is None else map(local_shard, parameters)
+            sizes = tuple(map(num_values, local))
         return Gradients(
             rows=rows,
             scales=tuple(result.scales.get(name, 1.0) for result in kept),
