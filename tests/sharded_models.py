@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -31,11 +32,11 @@ def run(rank: int, num_ranks: int, folder: str, scenarios: list[str]) -> None:
     """Run the scenarios one after the other in this process of the group."""
     torch.set_num_threads(1)
     store = f"file://{Path(folder).as_posix()}/store"
-    timeout = timedelta(seconds=TIMEOUT if scenarios == ["forward_fails"] else 600)
+    timeout = timedelta(seconds=TIMEOUT if "rank_ends" in scenarios else 600)
     distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=num_ranks, timeout=timeout)
     found = {name: SCENARIOS[name](Path(folder)) for name in scenarios}
     (Path(folder) / f"{rank}.json").write_text(json.dumps(found))
-    if scenarios != ["forward_fails"]:
+    if "rank_ends" not in scenarios:
         distributed.barrier()
         distributed.destroy_process_group()
 
@@ -188,10 +189,24 @@ def refusals(folder: Path) -> dict[str, object]:
 
 def forward_fails(folder: Path) -> dict[str, object]:
     """The model of rank 1 fails in the middle of its forward pass."""
-    whole = language_model()
-    model = shard(whole, mesh=mesh(distributed.get_world_size()))
+    model = shard(language_model(), mesh=mesh(distributed.get_world_size()))
     if distributed.get_rank() == 1:
         model.model.layers[1].self_attn.forward = None
+    start = time.monotonic()
+    found = failure(lambda: EarlyStopping(model).step(texts(distributed.get_rank())))
+    return {**found, "seconds": time.monotonic() - start}
+
+
+def rank_ends(folder: Path) -> dict[str, object]:
+    """The process of rank 1 ends in the middle of its forward pass."""
+    model = shard(language_model(), mesh=mesh(distributed.get_world_size()))
+    if distributed.get_rank() == 1:
+
+        def end(*_: object, **__: object) -> None:
+            (folder / "1.json").write_text(json.dumps({"rank_ends": None}))
+            os._exit(0)
+
+        model.model.layers[1].self_attn.forward = end
     start = time.monotonic()
     found = failure(lambda: EarlyStopping(model).step(texts(distributed.get_rank())))
     return {**found, "seconds": time.monotonic() - start}
@@ -207,5 +222,5 @@ def failure(function: object) -> dict[str, object]:
 
 SCENARIOS = {
     function.__name__: function
-    for function in (fsdp, hybrid, tensor_parallel, stop_and_resume, refusals, forward_fails)
+    for function in (fsdp, hybrid, tensor_parallel, stop_and_resume, refusals, forward_fails, rank_ends)
 }
