@@ -369,7 +369,7 @@ def test_a_check_leaves_no_trace():
 
     model, data = Noisy(), loader(shuffle=True, generator=torch.Generator().manual_seed(1))
     stopper = EarlyStopping(model, LOSS, signal=["gradient_disparity", "label_wave"], keep="lowest")
-    stopper.observe(list(range(64)), torch.randn(64, 3))
+    stopper.observe(indices=list(range(64)), outputs=torch.randn(64, 3))
     before = everything()
     stopper.check(data)
     assert everything() == before
@@ -379,7 +379,7 @@ def test_a_check_leaves_no_trace():
         stopper.check(data)
     assert everything() == before
     other = EarlyStopping(model, LOSS, signal=["gradient_disparity", "label_wave"])
-    other.observe(list(range(64)), stopper.reader.cache.outputs)
+    other.observe(indices=list(range(64)), outputs=stopper.reader.cache.outputs)
     other.step(data)
     assert other.history == stopper.history
 
@@ -713,9 +713,9 @@ def test_an_unnamed_rule_waits_for_the_first_signal():
 def test_a_step_that_raises_changes_nothing(monkeypatch):
     stopper = EarlyStopping(net(), LOSS, signal=["label_wave", "gradient_disparity"], keep="lowest", patience=1)
     indices, data = torch.arange(64), loader()
-    stopper.observe(indices, torch.eye(3)[torch.zeros(64).long()])
+    stopper.observe(indices=indices, outputs=torch.eye(3)[torch.zeros(64).long()])
     stopper.step(data)
-    stopper.observe(indices, torch.eye(3)[torch.ones(64).long()])
+    stopper.observe(indices=indices, outputs=torch.eye(3)[torch.ones(64).long()])
     before = str(stopper.state_dict())
 
     def full(*_, **__):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
+import torch
 from torch import Tensor, distributed, nn
 from torch.optim import Optimizer
 
@@ -20,6 +21,7 @@ from heldin.errors import (
     ArgumentError,
     BatchesError,
     HeldinError,
+    LossError,
     NoSpreadError,
     NotFiniteError,
     NotPositiveError,
@@ -31,15 +33,16 @@ from heldin.errors import (
 from heldin.needs import BatchGradients, MeasurementContext, compute_needs, mean_loss
 from heldin.probing.batches import Batch, as_list, draw, in_order, refuse_samples_second, split_batch
 from heldin.probing.isolation import UndoOnError, derive_seed
-from heldin.probing.losses import BatchLoss, LossFunction, SampleLosses
+from heldin.probing.losses import NEEDS_SAMPLE_LOSSES, BatchLoss, LossFunction, SampleLosses
 from heldin.probing.outputs import OutputCache
 from heldin.probing.probe import Mode, Probe
 from heldin.probing.storage import GradientMemory, Sketch
+from heldin.probing.training_gradients import GradientCapture
 from heldin.signals import Memory, Signal, StatefulSignal, signals_by_label
 from heldin.signals.registry import names
 from heldin.types import Reading
 
-Probes = Literal["fresh", "fixed"]
+Probes = Literal["fresh", "fixed", "training"]
 SignalChoice = Signal[Any] | str | Sequence[Signal[Any] | str] | Mapping[str, Signal[Any]]
 
 NUM_BATCHES = 5  # s in the paper
@@ -157,7 +160,7 @@ class SignalReader:
         skip_unmeasurable: bool = False,
     ) -> None:
         require_integer("batches", batches, at_least=2, remedy="The paper uses batches=5.")
-        require_choice("probes", probes, ("fresh", "fixed"))
+        require_choice("probes", probes, ("fresh", "fixed", "training"))
         require_integer("pool", pool, at_least=2, remedy="The paper pools 40 losses.")
         require_integer("seed", seed, at_least=0, remedy="Any other seed gives other batches.")
         if not isinstance(together, bool):
@@ -170,6 +173,8 @@ class SignalReader:
         self.optimizer = optimizer
         self.together = together
         self.skip_unmeasurable = skip_unmeasurable
+        if probes == "training" and loss_fn is None and sample_losses is None and batch_loss is None:
+            sample_losses = _observed_only
         self.probe = Probe(
             model,
             loss_fn,
@@ -182,6 +187,10 @@ class SignalReader:
             layers=layers,
         )
         self._check_optimizer()
+        self.capture: GradientCapture | None = None
+        if probes == "training":
+            self._check_training_gradients()
+            self.capture = GradientCapture(self.probe.measured_parameters, batches)
         self.reset()
 
     @property
@@ -198,16 +207,23 @@ class SignalReader:
         self.memory: dict[str, Memory] = {}
         self.cache = OutputCache()
         self.drawn: dict[str, Any] | None = None  # how the batches of the latest reading were drawn
+        if self.capture is not None:
+            self.capture.reset()
 
     def read(
-        self, loader: Iterable[Batch], epoch: int, *, against: Iterable[Batch] | None = None, first: bool = True
+        self, loader: Iterable[Batch] | None, epoch: int, *, against: Iterable[Batch] | None = None, first: bool = True
     ) -> Reading:
         """Draw batches and read every signal once; in a distributed run, for all ranks together.
 
-        The batches follow from the seed and the epoch. See `read_batches` for `first`.
+        The batches follow from the seed and the epoch. With `probes="training"` the gradients are those that training
+        computed, and no loader is needed. See `read_batches` for `first`.
         """
-        read = partial(self._draw_and_read, loader, epoch, against=against, first=first)
         with UndoOnError():
+            if self.capture is not None:
+                of_training = partial(self._read_training, self.capture, epoch, first=first)
+                return mean_reading(of_training) if self.is_shared else of_training()
+            assert loader is not None
+            read = partial(self._draw_and_read, loader, epoch, against=against, first=first)
             shards = self.probe.shards
             if shards is None and not self.is_shared:
                 return read()
@@ -244,6 +260,9 @@ class SignalReader:
         context = MeasurementContext(
             self.probe, batches, against, pool, self.optimizer, samples, outputs, seed, num_parts, ranks
         )
+        return self._read_signals(context, epoch, len(batches) * num_parts, first=first)
+
+    def _read_signals(self, context: MeasurementContext, epoch: int, num_batches: int, *, first: bool) -> Reading:
         tolerate: tuple[type[HeldinError], ...] = (UnmeasurableError,)
         if self.skip_unmeasurable:
             tolerate = (UnmeasurableError, BatchesError)
@@ -268,7 +287,7 @@ class SignalReader:
         if skipped:
             self._report_skipped(skipped)
         self.memory = memory
-        num_batches = len(batches) * num_parts
+        ranks = context.ranks
         if ranks is not None and self.probe.shards is None:
             num_batches = sum(ranks.gather(num_batches))
         return Reading(epoch, values, num_batches, mean_loss(found.values()))
@@ -277,6 +296,17 @@ class SignalReader:
     def knows_loss(self) -> bool:
         """Whether its readings have the mean loss of the batches: whether a signal uses their gradients."""
         return any(isinstance(signal.needs, BatchGradients) for signal in self.signals.values())
+
+    def observe_losses(self, losses: Tensor, loss: Tensor | None = None) -> None:
+        """Take the gradient of the backward pass of these losses, if the next reading needs it.
+
+        `loss` is their mean, if training differentiates it and not the losses themselves.
+        """
+        root = losses if loss is None else loss
+        if self.capture is None or not torch.is_grad_enabled():
+            return
+        self._check_observed(losses, root)
+        self.capture.observe(losses if self.capture.wants_next else None, root)
 
     def observe(self, indices: Any, outputs: Tensor) -> None:
         """Store outputs of the training pass, if a signal needs outputs."""
@@ -366,6 +396,67 @@ class SignalReader:
             return Drawn(batches[: min(found)], 1, None)
         self._check_number(batches, sum(found))
         return Drawn(batches, 1, None)
+
+    def _read_training(self, capture: GradientCapture, epoch: int, *, first: bool) -> Reading:
+        """Read the signals from gradients that training computed; None if there are not two of them yet."""
+        if capture.total_passes == 0:
+            raise BatchesError(
+                'With probes="training" the losses of training should be observed. Found no backward pass of observed '
+                "losses. Call stopper.observe(losses) before losses.mean().backward(), in each training step."
+            )
+        passes = capture.latest()
+        if len(passes) < 2:
+            self.probe.warn_once(
+                "few passes",
+                f"No value at epoch {epoch}: at least 2 gradients of training are compared. Found {len(passes)} "
+                "since the last reading.",
+            )
+            return Reading(epoch, dict.fromkeys(self.signals), len(passes))
+        context = MeasurementContext(self.probe, [], training=passes)
+        reading = self._read_signals(context, epoch, len(passes), first=first)
+        self.drawn = self._drawing()
+        return reading
+
+    def _check_training_gradients(self) -> None:
+        """Refuse what cannot be read from the gradients of training."""
+        if self.probe.mode != "train":
+            raise ArgumentError(
+                "With probes=\"training\" the gradients are those of training. Found `mode = 'eval'`. "
+                'Leave `mode` out, or use probes="fresh".'
+            )
+        if self.probe.shards is not None or self.together == "exact" or self.probe.memory != "full":
+            raise ArgumentError(
+                'With probes="training" each process should hold its model and its gradients as a whole. Found a sharded '
+                'model, `together = "exact"` or `memory` other than "full". Leave it out, or use probes="fresh".'
+            )
+        for label, signal in self.signals.items():
+            reason = signal.needs.needs_own_passes
+            if reason is None and signal.needs.uses_sample_losses and self.probe.loss.batch_loss is not None:
+                reason = NEEDS_SAMPLE_LOSSES
+            if reason is not None:
+                raise UnmeasurableError(
+                    f"The signal {label!r} cannot be read from the gradients of training. {reason} Use "
+                    'signal="gradient_disparity[rescale=std_detached]" or another signal of batch gradients, or '
+                    'probes="fresh".'
+                )
+
+    def _check_observed(self, losses: object, root: object) -> None:
+        if not isinstance(losses, Tensor) or not isinstance(root, Tensor):
+            found = type(losses if not isinstance(losses, Tensor) else root).__name__
+            raise LossError(f"Training should pass on its losses as a tensor. Found a {found}.")
+        if losses.ndim == 0 and any(signal.needs.uses_sample_losses for signal in self.signals.values()):
+            raise LossError(
+                "observe() should be given the losses of the samples, before any mean. Found a single number. Call the "
+                'loss with reduction="none", and differentiate the mean: losses.mean().backward().'
+            )
+        if losses.numel() == 0:
+            raise BatchesError("A batch should have at least one sample. Found none. Leave empty batches out.")
+        if root.grad_fn is None:
+            raise LossError(
+                "The observed losses should be those that training differentiates. Found a tensor without a graph. "
+                "Call observe(losses) before losses.mean().backward(), without detach(); or pass the loss that is "
+                "differentiated too: observe(losses, loss=loss)."
+            )
 
     def _split(self, batch: Batch, seed: int) -> tuple[list[Batch], int]:
         """The parts of the only batch of an epoch; if it cannot be divided, the batch and the number of its parts."""
@@ -466,6 +557,11 @@ class Drawn(NamedTuple):
     batches: list[Batch]
     num_parts: int
     pool: list[Batch] | None
+
+
+def _observed_only(model: nn.Module, batch: Batch) -> Tensor:
+    """The losses of a `SignalReader` without a loss: those that training observes."""
+    raise LossError('With probes="training" there is no loss to compute: the losses are those that training observes.')
 
 
 def _as_arguments(arguments: Mapping[str, Any]) -> str:

@@ -28,8 +28,9 @@ from heldin.probing.losses import NEEDS_SAMPLE_LOSSES
 from heldin.probing.outputs import outputs
 from heldin.probing.per_sample import ClassMoments, Moments, class_moments, sample_moments
 from heldin.probing.probe import Probe
-from heldin.probing.rescaling import OF_BATCH_LOSS, Rescale
+from heldin.probing.rescaling import DIFFERENTIATED, OF_BATCH_LOSS, Rescale
 from heldin.probing.steps import random_label_step, stepped_outputs
+from heldin.probing.training_gradients import TrainingPass
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -66,6 +67,7 @@ class MeasurementContext:
     seed: int | None = None
     num_parts: int = 1  # parts into which the losses of each batch are split, for a batch that cannot be divided
     ranks: Ranks | None = None  # if the batches are spread over ranks: `batches` are those of this rank
+    training: Sequence[TrainingPass] | None = None  # passes of training, used instead of `batches`
 
 
 @dataclass(frozen=True)
@@ -129,6 +131,11 @@ class Need(ABC, Generic[Payload]):
     def uses_second_set(self) -> bool:
         """True if a second set of batches (`against`) is needed."""
         return False
+
+    @property
+    def needs_own_passes(self) -> str | None:
+        """Why it cannot be computed from the gradients of training (`probes="training"`), or None if it can."""
+        return f"It needs {type(self).__name__}, which training does not compute."
 
     @abstractmethod
     def cost(self, num_batches: int, batch_size: int) -> Cost:
@@ -208,6 +215,16 @@ class BatchGradients(Need[Gram]):
     def uses_second_set(self) -> bool:
         return self.against
 
+    @property
+    def needs_own_passes(self) -> str | None:
+        if self.against:
+            return "It compares with gradients of a second set of batches, which training does not compute."
+        if self.rescale in DIFFERENTIATED:
+            return f"rescale={self.rescale!r} is differentiated too, which would cost another backward pass."
+        if self.rescale == "pooled_std":
+            return "rescale='pooled_std' needs the losses of further batches."
+        return None
+
     def cost(self, num_batches: int, batch_size: int) -> Cost:
         if self.against:
             return Cost(2.0 * num_batches, num_batches**2)
@@ -229,18 +246,23 @@ class BatchGradients(Need[Gram]):
 
     @classmethod
     def compute_all(cls, needs: Sequence[Self], context: MeasurementContext) -> Mapping[Self, Gram]:
-        compared = [need.rescale for need in needs if need.against]
-        gradients = context.probe.collect(
-            context.batches,
-            [need.rescale for need in needs],
-            against=context.against if compared else None,
-            pool=context.pool,
-            compared=compared,
-            seed=context.seed,
-            at_least=2,
-            num_parts=context.num_parts,
-            ranks=context.ranks,
-        )
+        rescalings = [need.rescale for need in needs]
+        if context.training is not None:
+            results = [each.result(rescalings) for each in context.training]
+            gradients = context.probe.assemble(results, rescalings, at_least=2)
+        else:
+            compared = [need.rescale for need in needs if need.against]
+            gradients = context.probe.collect(
+                context.batches,
+                rescalings,
+                against=context.against if compared else None,
+                pool=context.pool,
+                compared=compared,
+                seed=context.seed,
+                at_least=2,
+                num_parts=context.num_parts,
+                ranks=context.ranks,
+            )
         with_inner = {(need.rescale, need.against) for need in needs if need.inner}
         grams: dict[tuple[Rescale, bool], Gram] = {}
         for rescale, against in dict.fromkeys((need.rescale, need.against) for need in needs):

@@ -72,7 +72,8 @@ class EarlyStopping:
         batches: s, the number of batches to measure on; in a distributed run, on each rank, unless
             `together="exact"`.
         probes: `"fresh"` draws new batches each time (as in the paper); `"fixed"` uses the same ones every time, which
-            makes the curve smoother.
+            makes the curve smoother; `"training"` uses the gradients of the last batches of training, with no pass of
+            its own: see `observe`. It needs neither a loss nor a loader.
         every: measure only at every n-th call of `step`.
         warmup: do not measure during the first n calls of `step`.
         start_after_fall: let the rule begin once the mean loss of the measured batches has fallen by this fraction, as
@@ -210,6 +211,8 @@ class EarlyStopping:
         self._decision = Decision(stop=False)
         self.reader.reset()
         self._snapshot.reset()
+        if self.reader.capture is not None:
+            self.reader.capture.calls_until_reading = self._calls_until_reading()
 
     @property
     def decision(self) -> Decision:
@@ -248,17 +251,17 @@ class EarlyStopping:
 
         Args:
             loader: the training data: a `DataLoader`, a list of batches, or another iterable that can be restarted. It
-                has to be given.
+                has to be given, except with `probes="training"`.
             against: validation data in the same form, for signals that compare two sets (`TrainValDisparity`).
         """
-        if loader is None:
+        if loader is None and self.reader.capture is None:
             raise BatchesError(
                 "step should be given the training data, to measure on. Found none. Pass the loader of the training "
                 "loop: stopper.step(loader)."
             )
         epoch = self._calls
-        is_due = epoch >= self.warmup and (epoch + 1) % self.every == 0
-        if epoch == 0 and not is_due and not self._checked:
+        is_due = self._calls_until_reading() == 1
+        if epoch == 0 and not is_due and not self._checked and loader is not None:
             self.check(loader, against=against)
         if is_due:
             with self._all_or_nothing():
@@ -273,14 +276,20 @@ class EarlyStopping:
     def skip(self) -> None:
         """Count an epoch (or a step) without measuring, in place of a call of `step`."""
         self._calls += 1
+        if self.reader.capture is not None:
+            self.reader.capture.next_call(self._calls_until_reading())
 
     def check(self, loader: Iterable[Batch], *, against: Iterable[Batch] | None = None) -> None:
         """Measure once without recording anything, to find out before training what cannot be measured.
 
         Raises what `step` would raise, except for losses that are all equal: before training they may be, for instance
-        if the last layer starts with zeros. The first `step` calls it, unless it measures itself.
+        if the last layer starts with zeros. The first `step` calls it, unless it measures itself. With
+        `probes="training"` nothing is measured: the length of the loader is the number of batches of the first epoch.
         """
         self._checked = True
+        if self.reader.capture is not None:
+            self._expect_passes(loader)
+            return
         holders = self.reader, self.reader.cache
         before = [dict(vars(holder)) for holder in holders]
         try:
@@ -290,14 +299,33 @@ class EarlyStopping:
             for holder, attributes in zip(holders, before, strict=True):
                 vars(holder).update(attributes)
 
-    def observe(self, indices: Any, outputs: Tensor) -> None:
-        """Pass on the outputs of a training batch, so that `LabelWave` needs no evaluation pass.
+    def observe(
+        self, losses: Tensor | None = None, *, loss: Tensor | None = None, indices: Any = None, outputs: Any = None
+    ) -> None:
+        """Pass on what training computed for a batch, so that it is not computed again.
+
+        With `probes="training"`, pass the losses of each batch before their backward pass: the gradient is taken from
+        it. What is done to the gradients later (clipping, accumulation, reduction over ranks) has no effect. Inside
+        `torch.no_grad` the call does nothing. With `LabelWave`, pass outputs and indices, which save an evaluation
+        pass.
 
         Args:
+            losses: one loss per sample (m,), with their graph: `losses.mean().backward()` follows. For signals that
+                need no losses of single samples, the loss of the batch will do.
+            loss: the mean of the losses, if it is computed separately and differentiated in their place; `losses`
+                then need no graph.
             indices: the positions of the batch's samples in the dataset.
             outputs: the model's outputs for them, (m, ...).
         """
-        self.reader.observe(indices, outputs)
+        if (indices is None) != (outputs is None) or (losses is None and (loss is not None or outputs is None)):
+            raise ArgumentError(
+                "observe should be given the losses of a batch, observe(losses), or outputs and the indices of their "
+                "samples, observe(indices=indices, outputs=outputs). Found neither, or one half."
+            )
+        if losses is not None:
+            self.reader.observe_losses(losses, loss)
+        if outputs is not None:
+            self.reader.observe(indices, outputs)
 
     def restore(self) -> int:
         """Load the kept weights into the model, and return their epoch."""
@@ -366,6 +394,8 @@ class EarlyStopping:
                 self._decide(reading)
             self._snapshot.load_state_dict(state["kept"], self.model)
             self.reader.load_state_dict(state["watch"])
+            if self.reader.capture is not None:
+                self.reader.capture.calls_until_reading = self._calls_until_reading()
 
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
@@ -378,6 +408,17 @@ class EarlyStopping:
             for holder, attributes in zip(holders, before, strict=True):
                 vars(holder).update(attributes)
             raise
+
+    def _calls_until_reading(self) -> int:
+        """The next reading is made at this call of `step`, counted from 1."""
+        earliest = max(self._calls, self.warmup)
+        return earliest + (-(earliest + 1)) % self.every + 1 - self._calls
+
+    def _expect_passes(self, loader: Iterable[Batch]) -> None:
+        assert self.reader.capture is not None
+        if self.unit == "epoch" and self.reader.capture.passes_per_call is None:
+            with suppress(TypeError, NotImplementedError):  # a stream has no length
+                self.reader.capture.passes_per_call = len(loader)  # type: ignore[arg-type]
 
     def _record(self, reading: Reading, *, report: bool = True) -> None:
         self._readings = [*self._readings, reading]  # a new list, so that a failure can restore the previous one

@@ -1,0 +1,232 @@
+"""Gradients that training computes, taken as they appear: no forward or backward pass is added.
+
+Training calls `observe` with its losses. A hook on them starts with their backward pass: it puts hooks on the
+parameters, which see the raw gradient of this pass, before it is accumulated, reduced or clipped, and removes them when
+the pass ends. What the hook on the losses receives is the factor by which training multiplied them (a mean, a division
+by the number of micro-batches, a gradient scaler), so it can be divided out. Nothing is written: a raw gradient is kept
+by reference, and autograd copies instead of taking over a tensor that is in use elsewhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from heldin.errors import LossError, NotFiniteError
+from heldin.gradients import Row
+from heldin.probing import rescaling
+from heldin.probing.probe import BatchResult, as_real, keep_freed_memory
+from heldin.probing.rescaling import PLAIN, BatchProblem, Rescale
+
+MARGIN = 20  # an interval that is shorter than the one before, by a 20th, still gives all gradients
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingPass:
+    """One backward pass of training."""
+
+    row: Row
+    terms: tuple[tuple[Tensor, Tensor], ...]  # losses (m,) or one number, and the derivative of training's loss by them
+    weights: int  # passes at the same weights have the same number
+
+    def result(self, rescalings: Sequence[Rescale]) -> BatchResult:
+        """The gradient of the mean of the losses, and its scale for each re-scaling, or the problem with it."""
+        losses, factor = self._total()
+        result = BatchResult(losses.reshape(-1), losses.numel() if losses.ndim else 0, {PLAIN: self.row})
+        eps = torch.finfo(self.terms[0][0].dtype).eps
+        for name in rescalings:
+            problem = rescaling.find_problem(result.losses, name, eps)
+            if problem is None:
+                by = rescaling.divisor(name, result.losses, self.row)
+                result.divide(name, by if name == "grad_std" else by * factor, BatchProblem.EQUAL_GRADIENT)
+            else:
+                result.problems[name] = problem
+        return result
+
+    def _total(self) -> tuple[Tensor, float]:
+        """The losses (m,), and the factor by which training multiplied their mean.
+
+        Several losses of one pass are added, each with its factor.
+        """
+        losses = [values.double().cpu() for values, _ in self.terms]
+        factors = [float(derivative.double().sum()) for _, derivative in self.terms]
+        for values in losses:
+            if not math.isfinite(values.sum()):
+                bad = int((~torch.isfinite(values)).sum())
+                raise NotFiniteError(
+                    f"The losses of a batch should be finite. Found {bad} of {values.numel()} that are NaN or "
+                    "infinite. Look for NaNs in the data, or for a learning rate under which training diverged."
+                )
+        if len(losses) == 1:
+            return losses[0], factors[0]
+        if len({values.numel() for values in losses}) > 1:
+            raise LossError(
+                "The losses of one backward pass should be those of the same samples. Found losses of "
+                f"{' and '.join(str(values.numel()) for values in losses)} samples. Pass their sum per sample to "
+                "observe(), once per backward pass."
+            )
+        return sum(values * factor for values, factor in zip(losses, factors, strict=True)), 1.0  # type: ignore[return-value]
+
+
+class GradientCapture:
+    """Takes the gradients of the last `num` backward passes before a reading.
+
+    A reading is made at some of the calls of `next_call`. The number of passes between two calls is that of the
+    interval before, so only the passes that a reading needs are taken. Until it is known, all are. A batch of less than
+    half the size of the largest one is left out, as it is where batches are drawn.
+
+    Args:
+        parameters: returns the trainable parameters.
+        num: s, the number of gradients that a reading compares.
+    """
+
+    def __init__(self, parameters: Callable[[], Sequence[nn.Parameter]], num: int) -> None:
+        self.parameters = parameters
+        self.num = num
+        self._open: _OpenPass | None = None
+        self.reset()
+
+    def reset(self, calls_until_reading: int = 1) -> None:
+        """Forget everything. The next reading is made at this call of `next_call`, counted from 1."""
+        self.discard_open()
+        self.passes: tuple[TrainingPass, ...] = ()
+        self.num_passes = 0  # since the latest call
+        self.total_passes = 0
+        self.passes_per_call: int | None = None
+        self.calls_until_reading = calls_until_reading
+        self._largest = 0  # number of samples
+        self._weights = 0
+        self._accumulated: tuple[nn.Parameter, Tensor, int] | None = None
+        self._versions = 0
+
+    def __del__(self) -> None:
+        self.discard_open()
+
+    @property
+    def wants_next(self) -> bool:
+        """True if the next backward pass is one of the last before a reading."""
+        if self.passes_per_call is None:
+            return self.calls_until_reading <= self.num  # each call comes after at least one pass
+        left = self.calls_until_reading * self.passes_per_call - self.num_passes
+        return left <= self.num + 1 + self.passes_per_call // MARGIN  # one more: a small last batch does not count
+
+    def observe(self, losses: Tensor | None, root: Tensor) -> None:
+        """Take the gradient of the next backward pass through `root`, if a reading needs it.
+
+        Args:
+            losses: the losses of the samples (m, ...), or one number; None if `wants_next` was False.
+            root: what training differentiates: the losses themselves, or their mean.
+        """
+        self.discard_open()
+        if losses is not None:
+            losses = losses.detach()
+            losses = losses.flatten(1).mean(1) if losses.ndim > 1 else losses
+        root.register_hook(partial(self._begin, losses))  # type: ignore[no-untyped-call]
+
+    def latest(self) -> tuple[TrainingPass, ...]:
+        """The passes to compare: at the same weights if there are at least two such passes, else the last ones."""
+        sizes: dict[int, int] = {}
+        for each in self.passes:
+            sizes[each.weights] = sizes.get(each.weights, 0) + 1
+        largest = max(sizes.values(), default=0)
+        if largest < 2:
+            return self.passes
+        weights = max(weights for weights, size in sizes.items() if size == largest)
+        return tuple(each for each in self.passes if each.weights == weights)
+
+    def next_call(self, calls_until_reading: int) -> None:
+        """Begin the next interval. Gradients that no later reading can use are dropped."""
+        self.discard_open()
+        self.passes_per_call = self.num_passes or self.passes_per_call
+        self.num_passes = 0
+        self.calls_until_reading = calls_until_reading
+        are_single_steps = len({each.weights for each in self.passes}) == len(self.passes)
+        used_again = self.num - calls_until_reading * (self.passes_per_call or 1) if are_single_steps else 0
+        self.passes = self.passes[-used_again:] if used_again > 0 else ()
+
+    def discard_open(self) -> None:
+        """Remove the hooks of a backward pass that did not end."""
+        if self._open is not None:
+            self._open.remove_hooks()
+            self._open = None
+
+    def _begin(self, losses: Tensor | None, derivative: Tensor) -> None:
+        """The hook on the losses: their backward pass begins."""
+        if self._open is None:
+            wanted = losses is not None and self.wants_next and not self._is_small(losses)
+            self.num_passes += 1
+            self.total_passes += 1
+            self._open = _OpenPass()
+            engine: Any = torch.autograd.Variable._execution_engine
+            engine.queue_callback(self._end)
+            if wanted:
+                self._note_weights()
+                self.passes = self.passes[-(self.num - 1) :]  # before the new one: s gradients at any time
+                self._open.watch(self.parameters())
+        if losses is not None:
+            self._open.terms.append((losses, derivative.detach()))
+
+    def _end(self) -> None:
+        """The backward pass has ended."""
+        found = self._open
+        self.discard_open()
+        if found is None or all(part is None for part in found.parts):
+            return
+        row = tuple(None if part is None else as_real(part.detach()) for part in found.parts)
+        self.passes = (*self.passes, TrainingPass(row, tuple(found.terms), self._weights))
+        parameters = [p for p, part in zip(self.parameters(), found.parts, strict=True) if part is not None]
+        smallest = min(parameters, key=lambda parameter: parameter.numel())
+        if smallest.grad is not None:
+            self._accumulated = smallest, smallest.grad, smallest.grad._version
+
+    def _is_small(self, losses: Tensor) -> bool:
+        """True for a last batch of less than half the size of the others: its gradient is mostly noise."""
+        self._largest = max(self._largest, losses.numel())
+        return 2 * losses.numel() < self._largest
+
+    def _note_weights(self) -> None:
+        """Count the weights: they are the same while gradients are accumulated and no parameter is written to.
+
+        Fused optimizers write to parameters without counting it, so what is accumulated is compared too.
+        """
+        versions = sum(parameter._version for parameter in self.parameters())
+        accumulating = False
+        if self._accumulated is not None:
+            parameter, grad, version = self._accumulated
+            accumulating = parameter.grad is grad and grad._version == version
+        if versions != self._versions or not accumulating:
+            self._weights += 1
+        self._versions = versions
+
+
+class _OpenPass:
+    """A backward pass that is running."""
+
+    def __init__(self) -> None:
+        self.terms: list[tuple[Tensor, Tensor]] = []
+        self.parts: list[Tensor | None] = []
+        self._handles: list[Any] = []
+
+    def watch(self, parameters: Sequence[nn.Parameter]) -> None:
+        """Put a hook on each parameter."""
+        keep_freed_memory()
+        self.parts = [None] * len(parameters)
+        for index, parameter in enumerate(parameters):
+            handle = parameter.register_hook(partial(self._take, index))  # type: ignore[no-untyped-call]
+            self._handles.append(handle)
+
+    def remove_hooks(self) -> None:
+        """Remove the hooks from the parameters."""
+        while self._handles:
+            self._handles.pop().remove()
+
+    def _take(self, index: int, grad: Tensor) -> None:
+        """Keep the raw gradient. Not `detach()` of it: autograd would not see that the tensor is in use."""
+        known = self.parts[index]
+        self.parts[index] = grad if known is None else known + grad  # twice with reentrant checkpointing
