@@ -308,6 +308,12 @@ class SignalReader:
         self._check_observed(losses, root)
         self.capture.observe(losses if self.capture.wants_next else None, root)
 
+    def begin_training_passes(self, num_passes: int) -> None:
+        """Forget earlier gradients of training: the next reading comes after so many backward passes."""
+        if self.capture is not None:
+            self.capture.reset()
+            self.capture.passes_per_call = num_passes
+
     def observe(self, indices: Any, outputs: Tensor) -> None:
         """Store outputs of the training pass, if a signal needs outputs."""
         if any(signal.needs.uses_outputs for signal in self.signals.values()):

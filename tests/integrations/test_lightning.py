@@ -16,14 +16,17 @@ from torch.utils.data import DataLoader
 from torchmetrics import MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassPrecision, MulticlassRecall
 
-from heldin.errors import ArgumentError, BatchesError
+from heldin.errors import ArgumentError, BatchesError, UnmeasurableError
 from heldin.integrations.lightning import HeldInStopping, StepLosses
+from heldin.signals.reference import gradient_disparity
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The number of training batches"),  # fewer than log_every_n_steps
     pytest.mark.filterwarnings("ignore:Checkpoint directory .* exists and is not empty"),
 ]
 QUIET = {"accelerator": "cpu", "logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+
+OF_TRAINING = {"probes": "training", "signal": "gradient_disparity[rescale=std_detached]"}
 
 
 class Digits(LightningModule):
@@ -105,8 +108,19 @@ def test_scripted_values_stop_training_at_the_same_point(scripted, train):
         ({"every": 3}, {"accumulate_grad_batches": 3, "gradient_clip_val": 0.1}),
         ({}, {"precision": "bf16-mixed"}),
         ({}, {"precision": "64-true"}),
+        (OF_TRAINING, {}),
+        ({"every": 2, **OF_TRAINING}, {"accumulate_grad_batches": 3, "gradient_clip_val": 0.1}),
     ],
-    ids=["plain", "fixed, two signals", "steps", "accumulated and clipped", "mixed precision", "doubles"],
+    ids=[
+        "plain",
+        "fixed, two signals",
+        "steps",
+        "accumulated and clipped",
+        "mixed precision",
+        "doubles",
+        "gradients of training",
+        "gradients of training, accumulated and clipped",
+    ],
 )
 def test_measuring_does_not_change_training(arguments, options, check_same_training):
     check_same_training(HeldInStopping(patience=2, **arguments), **options)
@@ -312,3 +326,68 @@ def test_a_resumed_training_stops_at_once_unless_patience_is_raised(program, tmp
     assert patient.stopper.history[: len(first.stopper.history)] == first.stopper.history
     assert longer.current_epoch > trainer.current_epoch
     assert patient.decision.epoch == longer.current_epoch - 1
+
+
+class Collecting(LightningModule):
+    """Collects the gradients of its batches by hand, by another pass through the graph."""
+
+    def __init__(self, net, interrupt_at=None):
+        super().__init__()
+        self.net, self.interrupt_at, self.rows = net, interrupt_at, []
+
+    def on_train_epoch_start(self):
+        self.rows = []  # also those of the check before training
+
+    def training_step(self, batch, batch_idx):
+        if (self.trainer.current_epoch, batch_idx) == self.interrupt_at:
+            raise RuntimeError("out of memory")
+        x, y = batch
+        scores = self.net(x)
+        losses = cross_entropy(scores, y, reduction="none")
+        parts = torch.autograd.grad(
+            losses.mean() / losses.std().detach(), list(self.net.parameters()), retain_graph=True
+        )
+        self.rows.append(torch.cat([part.reshape(-1) for part in parts]).double())
+        return cross_entropy(scores, y)
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+@pytest.mark.parametrize("options", [{}, {"gradient_clip_val": 0.01}, {"limit_train_batches": 6}])
+def test_the_gradients_of_the_last_steps_are_those_of_training(make_mlp, loader, options):
+    module, stopping = Collecting(make_mlp()), HeldInStopping(**OF_TRAINING)
+    fit(module, loader, stopping, max_epochs=2, **options)
+    readings = stopping.stopper.history
+    assert readings[-1].num_batches == 5
+    assert readings[-1].values["gradient_disparity"] == pytest.approx(
+        gradient_disparity(torch.stack(module.rows[-5:])), rel=1e-5
+    )
+    assert "training_step" not in vars(module)
+
+
+def test_the_micro_batches_of_the_last_step_are_those_of_training(make_mlp, loader):
+    module, stopping = Collecting(make_mlp()), HeldInStopping(**OF_TRAINING, every=2)
+    fit(module, loader, stopping, max_epochs=1, accumulate_grad_batches=4, limit_train_batches=8)
+    (reading,) = stopping.stopper.history
+    assert reading.num_batches == 4
+    expected = gradient_disparity(torch.stack(module.rows[-4:]))
+    assert reading.values["gradient_disparity"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_an_interrupted_training_leaves_the_module_as_it_was(make_mlp, loader):
+    module = Collecting(make_mlp(), interrupt_at=(1, 8))
+    with pytest.raises(RuntimeError, match="out of memory"):
+        fit(module, loader, HeldInStopping(**OF_TRAINING))
+    assert "training_step" not in vars(module)
+    assert not any(parameter._backward_hooks for parameter in module.parameters())
+
+
+def test_a_loss_that_is_given_is_refused_with_the_gradients_of_training(make_mlp, loader):
+    with pytest.raises(ArgumentError, match="those of the training step itself"):
+        fit(Digits(make_mlp()), loader, HeldInStopping(**OF_TRAINING, loss_fn=nn.CrossEntropyLoss()))
+
+
+def test_the_re_scaling_of_the_paper_is_refused_with_the_gradients_of_training():
+    with pytest.raises(UnmeasurableError, match="another backward pass"):
+        HeldInStopping(probes="training")

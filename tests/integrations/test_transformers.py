@@ -27,10 +27,12 @@ from transformers import (
 )
 
 import heldin
+import heldin.signals.reference
 from heldin.errors import ArgumentError, HeldinWarning, LossError, UnmeasurableError
 from heldin.integrations.transformers import HeldInStopping
 from heldin.probing.output_losses import OutputLosses
 
+OF_TRAINING = {"probes": "training", "signal": "gradient_disparity[rescale=std_detached]"}
 TINY = {"vocab_size": 20, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
 
 
@@ -125,8 +127,19 @@ def test_scripted_values_stop_training_at_the_same_point(scripted, train):
         ({"every": 2}, {"gradient_accumulation_steps": 3, "max_grad_norm": 0.1}),
         ({}, {"bf16": True, "optim": "adamw_torch", "learning_rate": 0.01}),
         ({}, {"torch_compile": True, "torch_compile_backend": "eager"}),
+        (OF_TRAINING, {}),
+        ({"every": 2, **OF_TRAINING}, {"gradient_accumulation_steps": 3, "max_grad_norm": 0.1}),
     ],
-    ids=["plain", "fixed, three signals", "steps", "accumulated and clipped", "mixed precision", "compiled"],
+    ids=[
+        "plain",
+        "fixed, three signals",
+        "steps",
+        "accumulated and clipped",
+        "mixed precision",
+        "compiled",
+        "gradients of training",
+        "gradients of training, accumulated and clipped",
+    ],
 )
 def test_measuring_does_not_change_training(arguments, options, check_same_training):
     check_same_training(HeldInStopping(patience=2, **arguments), **options)
@@ -566,3 +579,63 @@ def test_a_subclass_of_trainer_can_be_attached_to(make_trainer):
     trainer.train()
     (row,) = [row for row in trainer.state.log_history if "heldin/gradient_disparity" in row]
     assert row["mine"] == 1.0
+
+
+class Collecting(nn.Module):
+    """Collects the gradients of its batches by hand, by another pass through the graph."""
+
+    def __init__(self, net, interrupt_at=None):
+        super().__init__()
+        self.net, self.interrupt_at, self.rows = net, interrupt_at, []
+
+    def forward(self, x, labels=None):
+        logits = self.net(x)
+        losses = cross_entropy(logits, labels, reduction="none")
+        parts = torch.autograd.grad(
+            losses.mean() / losses.std().detach(), list(self.net.parameters()), retain_graph=True
+        )
+        self.rows.append(torch.cat([part.reshape(-1) for part in parts]).double())
+        if len(self.rows) == self.interrupt_at:
+            raise RuntimeError("out of memory")
+        return {"loss": cross_entropy(logits, labels), "logits": logits}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "num"),
+    [
+        ({}, {"num_train_epochs": 2}, 5),
+        ({}, {"num_train_epochs": 2, "max_grad_norm": 0.01}, 5),
+        ({"every": 2}, {"max_steps": 2, "gradient_accumulation_steps": 4}, 4),
+    ],
+    ids=["last steps", "clipped", "micro-batches"],
+)
+def test_the_gradients_are_those_of_training(make_trainer, make_mlp, arguments, options, num):
+    model = Collecting(make_mlp())
+    trainer = make_trainer(model, **options)
+    stopping = HeldInStopping(**OF_TRAINING, **arguments).attach(trainer)
+    trainer.train()
+    reading = stopping.stopper.history[-1]
+    assert reading.num_batches == num
+    expected = heldin.signals.reference.gradient_disparity(torch.stack(model.rows[-num:]))
+    assert reading.values["gradient_disparity"] == pytest.approx(expected, rel=1e-5)
+    assert "compute_loss" not in vars(trainer)
+
+
+def test_the_gradients_of_a_language_model_are_those_of_training(make_trainer):
+    model = MODELS["GPT-2"]()
+    texts = [{"input_ids": ids, "labels": ids} for ids in torch.randint(20, (240, 12))]
+    trainer = make_trainer(model, texts, num_train_epochs=2)
+    stopping = HeldInStopping(**OF_TRAINING).attach(trainer)
+    trainer.train()
+    assert [reading.num_batches for reading in stopping.stopper.history] == [5, 5]
+    assert all(reading.values["gradient_disparity"] > 0 for reading in stopping.stopper.history)
+
+
+def test_an_interrupted_training_leaves_trainer_and_model_as_they_were(make_trainer, make_mlp):
+    model = Collecting(make_mlp(), interrupt_at=12)
+    trainer = make_trainer(model)
+    HeldInStopping(**OF_TRAINING).attach(trainer)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        trainer.train()
+    assert "compute_loss" not in vars(trainer)
+    assert not any(parameter._backward_hooks for parameter in model.parameters())

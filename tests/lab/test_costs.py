@@ -72,6 +72,7 @@ def test_a_method_costs_its_training_up_to_the_stop(protocol):
     ("signal", "expected"),
     [
         ("gradient_disparity@fixed", Cost(5, 10)),
+        ("cosine@training", Cost(0, 10)),
         ("train_val_disparity", Cost(10, 25)),
         ("evidence_based", Cost(5)),
         ("class_alignment", Cost(15)),

@@ -13,12 +13,13 @@ import torch
 from sklearn.metrics import log_loss, roc_auc_score, top_k_accuracy_score
 from torch import nn
 
+import heldin
 from heldin.errors import ArgumentError, StoreError
 from heldin.lab.curves import METRICS
-from heldin.lab.data import Arrays, fingerprint
+from heldin.lab.data import Arrays, fingerprint, load
 from heldin.lab.engine import run_all
 from heldin.lab.registry import OneHotMSE
-from heldin.lab.run import auc, evaluate, metrics, prepare, run
+from heldin.lab.run import _Training, auc, evaluate, metrics, prepare, run
 from heldin.lab.spec import RunSpec
 from heldin.lab.store import RunLockedError, Store
 
@@ -167,6 +168,7 @@ def test_what_a_crash_left_incomplete_is_computed_again(whole, tmp_path, half):
         {"dataset": "breast_cancer"},
         {"signals": ("evidence_based", "gsnr", "class_alignment", "stiffness", "coherence", "diversity")},
         {"signals": ("optimization_variance", "susceptibility", "prediction_variance", "label_wave@fixed")},
+        {"signals": ("gradient_disparity[rescale=std_detached]@training", "cosine@training@s=20")},
         {"signals": ()},
         {"batch_size": 150},
         {"batch_size": 199},
@@ -194,6 +196,30 @@ def test_signals_on_more_batches_and_against_the_fold_left_out(tmp_path):
     (line,) = run(spec, Store(tmp_path)).epochs
     assert len({*line["signals"].values()}) == 4
     assert all(value > 0.0 for value in line["signals"].values())
+
+
+def test_gradients_of_training_are_read_without_changing_the_other_records(tmp_path):
+    label = "gradient_disparity[rescale=std_detached]"
+    signals = label, f"{label}@fixed"
+    plain = run(SPEC.with_(signals=signals), Store(tmp_path))
+    found = run(SPEC.with_(signals=(*signals, f"{label}@training")), Store(tmp_path))
+    for line, expected in zip(found.epochs, plain.epochs, strict=True):
+        assert line["signals"].pop(f"{label}@training") > 0.0
+        assert line == expected
+
+
+def test_a_signal_of_training_compares_the_last_batches_of_the_epoch():
+    label = "gradient_disparity[rescale=std_detached]@training"
+    spec = SPEC.with_(signals=(label,), learning_rate=1e-30, optimizer="sgd")  # the weights stay as they are
+    training = _Training(spec, prepare(spec, load("digits")))
+    for epoch in range(2):
+        line, _ = training.epoch(epoch)
+        parts = training._batches(epoch, 200)[:-1][-5:]  # the last one has 8 samples
+        batches = [(training.split.x_train[part], training.split.y_train[part]) for part in parts]
+        expected = heldin.measure(
+            training.model, nn.CrossEntropyLoss(), batches, signals=heldin.GradientDisparity(rescale="std_detached")
+        )
+        assert line["signals"][label] == pytest.approx(expected["gradient_disparity"], rel=1e-5)
 
 
 def test_images_can_be_augmented(tmp_path):

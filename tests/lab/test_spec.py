@@ -155,10 +155,11 @@ def test_a_file_that_is_not_toml_is_refused(tmp_path, content):
 @pytest.mark.parametrize(
     ("label", "expected"),
     [
-        ("gradient_disparity", (GradientDisparity(), False, None)),
-        ("gradient_disparity[rescale=none]@fixed", (GradientDisparity(rescale="none"), True, None)),
-        ("gradient_disparity@s=20", (GradientDisparity(), False, 20)),
-        ("gradient_disparity@fixed@s=2", (GradientDisparity(), True, 2)),
+        ("gradient_disparity", (GradientDisparity(), False, None, False)),
+        ("gradient_disparity[rescale=none]@fixed", (GradientDisparity(rescale="none"), True, None, False)),
+        ("gradient_disparity@s=20", (GradientDisparity(), False, 20, False)),
+        ("gradient_disparity@fixed@s=2", (GradientDisparity(), True, 2, False)),
+        ("gradient_disparity[rescale=mean]@training@s=3", (GradientDisparity(rescale="mean"), False, 3, True)),
     ],
 )
 def test_the_label_of_a_signal_gives_its_batches(label, expected):
@@ -167,3 +168,9 @@ def test_the_label_of_a_signal_gives_its_batches(label, expected):
 
 def test_a_model_of_the_user_is_accepted_without_importing_it():
     assert RunSpec(model="not_installed.models:build").model == "not_installed.models:build"
+
+
+@pytest.mark.parametrize("label", ["gradient_disparity@training", "gsnr@training", "train_val_disparity@training"])
+def test_a_signal_that_training_does_not_compute_is_refused(label):
+    with pytest.raises(ArgumentError, match="cannot be read from the gradients of training"):
+        RunSpec(signals=(label,))

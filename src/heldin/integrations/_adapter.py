@@ -10,10 +10,10 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 from torch.optim import Optimizer
 
@@ -34,6 +34,7 @@ from heldin.integrations._captured_losses import (
     ChangedLossError,
     LossForm,
     is_same_loss,
+    loss_of,
     value_and_gradient,
 )
 from heldin.measuring import NUM_BATCHES, Probes, SignalChoice
@@ -52,6 +53,8 @@ from heldin.types import Decision, StopReason
 
 if TYPE_CHECKING:
     from typing_extensions import Never
+
+Result = TypeVar("Result")
 
 
 class Losses(NamedTuple):
@@ -97,7 +100,8 @@ class Adapter:
             rule: when to stop: a rule or its name. By default the rule that belongs to the signal.
             patience: the patience of that rule, unless `rule` is a rule object.
             batches: the number of batches to measure on; in a distributed run, on each rank.
-            probes: `"fresh"` draws new batches for each measurement, `"fixed"` uses the same ones every time.
+            probes: `"fresh"` draws new batches for each measurement, `"fixed"` uses the same ones every time,
+                `"training"` takes the gradients that training computes, without passes of its own.
             every: measure after every n-th optimizer step; None measures once per epoch.
             warmup: do not measure during the first n epochs (steps, if `every` is given).
             start_after_fall: let the rule begin once the training loss has fallen by this fraction; None: at once.
@@ -233,6 +237,13 @@ class Adapter:
         self._stopper, self._pending_state, self._checked = stopper, None, False
         self._steps, self._reported, self._report = steps, False, report
 
+    def observe(self, losses: Tensor, *, loss: Tensor | None = None) -> None:
+        """Pass on the losses of a batch before their backward pass, for `probes="training"`.
+
+        For loops of your own; Lightning and the Hugging Face Trainer do it by themselves. See `EarlyStopping.observe`.
+        """
+        self.stopper.observe(losses, loss=loss)
+
     def check(self, loader: Iterable[Batch]) -> None:
         """Find out before the first training step what cannot be measured. Call it after `bind`, on every rank."""
         self._checked = True
@@ -289,6 +300,32 @@ class Adapter:
             self._step_counter.remove()
         self._step_counter = None if optimizer is None else StepCounter(optimizer)
 
+    def _observe_step(self, run: Callable[[], Result], captured: CapturedLosses, batch: Batch) -> Result:
+        """Run a step of the framework that returns its loss, and observe the losses that it consists of.
+
+        Only if the next reading needs the gradient of this step, the loss is taken apart.
+        """
+        capture = self.stopper.reader.capture
+        if capture is None or not torch.is_grad_enabled():
+            return run()
+        if not capture.wants_next:
+            returned = run()
+            if returned is not None:  # None skips the batch
+                capture.observe(None, loss_of(returned))
+            return returned
+        returned, losses = captured.observe(run, batch)
+        if losses is not None:
+            capture.observe(losses, loss_of(returned))
+        return returned
+
+    def _refuse_given_loss(self) -> None:
+        """With `probes="training"`, the loss is that of the framework's own step."""
+        if self.probes == "training" and self._loss_given:
+            raise ArgumentError(
+                'With probes="training" the losses are those of the training step itself. Found a loss that was given '
+                'to HeldInStopping. Leave it out, or use probes="fresh".'
+            )
+
     def _source(self, loader: Iterable[Batch]) -> Iterable[Batch]:
         """Return what batches are drawn from; overridden where the framework wraps loaders."""
         return loader
@@ -337,9 +374,12 @@ class Adapter:
         if LossForm.BATCH not in forms:
             if LossForm.SAMPLES_AND_PENALTY in forms:
                 captured.form = LossForm.SAMPLES_AND_PENALTY
+                used = "It is left out. Signals are measured on the loss of the data, as in the paper."
+                if self.probes == "training":
+                    used = "Its gradient is part of those of training."
                 _notify(
                     f"A part of the training loss is the same for every batch ({captured.penalty:.6g} now): a penalty "
-                    "of the weights. It is left out. Signals are measured on the loss of the data, as in the paper."
+                    f"of the weights. {used}"
                 )
             return Losses(sample_losses=captured), self.signal
         rescaled = self._signals_for_batch_loss()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,8 @@ from heldin.integrations._loss_recorder import Recorder, Term
 from heldin.probing.batches import Batch, select_samples, to_device
 from heldin.probing.output_losses import InferredLosses
 from heldin.probing.probe import Probe, derivatives
+
+Result = TypeVar("Result")
 
 LOSS_REMEDY = (
     "Pass loss_fn=, the loss training uses on (inputs, targets) batches, sample_losses=f with "
@@ -90,7 +92,25 @@ class CapturedLosses(InferredLosses):
 
     def batch_loss(self, model: Any, batch: Batch) -> Tensor:
         """Return the loss of a batch, as one number."""
-        return _loss_of(self.run(model, batch))
+        return loss_of(self.run(model, batch))
+
+    def observe(self, run: Callable[[], Result], batch: Batch) -> tuple[Result, Tensor | None]:
+        """Run a step of training, and return what it returned and the losses (m,) of its samples.
+
+        A penalty is not in the losses. If there are none of single samples, the loss of the batch is returned; None if
+        the step returned none.
+        """
+        with Recorder(batch, self.num_samples) as recorder:
+            returned = run()
+        if returned is None:
+            return returned, None
+        loss = loss_of(returned)
+        if self.form is LossForm.BATCH:
+            return returned, loss.detach()
+        found = decompose(loss, recorder.terms)
+        if not found.parts or (self.form is LossForm.SAMPLES and not found.is_complete):
+            return returned, loss.detach() * torch.nan  # another loss than the one that was identified
+        return returned, found.losses().detach()
 
     def identify(self, model: Any, parameters: Sequence[nn.Parameter], batches: Iterable[Batch]) -> LossForm:
         """Find out what the loss consists of, on two batches at the same weights, inside a session of a probe.
@@ -165,7 +185,7 @@ class CapturedLosses(InferredLosses):
     def _record(self, model: Any, batch: Batch) -> tuple[Tensor, list[Term]]:
         with Recorder(batch, self.num_samples) as recorder:
             returned = self.run(model, batch)
-        return _loss_of(returned), recorder.terms
+        return loss_of(returned), recorder.terms
 
     def _explained(self, model: Any, loss: Tensor, terms: list[Term]) -> Decomposition:
         """Take the loss apart. Raises if the terms do not explain it, apart from a penalty."""
@@ -201,7 +221,7 @@ def _difference(one: Sequence[Tensor], other: Sequence[Tensor]) -> list[Tensor]:
     return [a - b for a, b in zip(one, other, strict=True)]
 
 
-def _loss_of(returned: object) -> Tensor:
+def loss_of(returned: object) -> Tensor:
     """The loss in what a training step returned."""
     loss = returned.get("loss") if isinstance(returned, Mapping) else returned
     if not isinstance(loss, Tensor) or loss.numel() != 1:

@@ -91,6 +91,11 @@ class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
                 "A signal that reads the same samples each time needs the training data. "
                 "Found `data = None`. Pass a DataLoader over the training data, or a list of its batches."
             )
+        if self.probes == "training":
+            raise ArgumentError(
+                'Keras takes its training steps itself, so probes="training" is not available. '
+                'Use probes="fresh" or "fixed".'
+            )
         pools_losses = any(need.pools_losses for need in needs)
         self._sampler = ReservoirSampler(max(self.batches, NUM_POOLED) if pools_losses else self.batches, self.seed)
 

@@ -6,6 +6,7 @@ import inspect
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import torch
@@ -39,6 +40,8 @@ class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
         'not stopped: nothing measured yet'
     """
 
+    _observed: _ObservedStep | None = None
+
     @property
     def state_key(self) -> str:
         """The key of the state in checkpoints. It does not depend on rule and patience, so that they can change."""
@@ -46,11 +49,13 @@ class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Start, or continue from a checkpoint. A checkpoint that says stop stops at once."""
+        self._refuse_given_loss()
         if not self._loss_given:
             _check_training_step(pl_module)
+        captured = StepLosses(trainer, self.num_samples)
         self.bind(
             pl_module,
-            captured=StepLosses(trainer, self.num_samples),
+            captured=captured,
             loader=trainer.train_dataloader,
             optimizer=trainer.optimizers[0] if len(trainer.optimizers) == 1 else None,
             steps=trainer.global_step,
@@ -58,7 +63,16 @@ class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
             report=trainer.print,
         )
         self.check(trainer.train_dataloader)
+        capture = self.stopper.reader.capture
+        if capture is not None:
+            if self.every is None and isinstance(trainer.num_training_batches, int):
+                capture.passes_per_call = trainer.num_training_batches
+            self._observed = _ObservedStep(self, pl_module, captured)
         self._stop(trainer)
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """Restore the `training_step`."""
+        self._end_observing()
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: object, batch: object, batch_idx: int
@@ -81,7 +95,15 @@ class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Restore the weights that `keep` asks for, and report the sentence."""
+        self._end_observing()
         self.finish()
+
+    def _end_observing(self) -> None:
+        if self._observed is not None:
+            self._observed.remove()
+            self._observed = None
+        if self._stopper is not None and self._stopper.reader.capture is not None:
+            self._stopper.reader.capture.discard_open()
 
     def _source(self, loader: Iterable[Batch]) -> Iterable[Batch]:
         """Refuse several loaders: there is not one set of batches to draw from."""
@@ -94,6 +116,28 @@ class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
 
     def _stop(self, trainer: Trainer) -> None:
         trainer.should_stop = trainer.should_stop or self.decision.stop
+
+
+class _ObservedStep:
+    """Replaces `training_step` until `remove()`: the losses of each step are observed."""
+
+    def __init__(self, stopping: HeldInStopping, module: LightningModule, captured: CapturedLosses) -> None:
+        self.stopping = stopping
+        self.module = module
+        self.captured = captured
+        self.before = vars(module).get("training_step")
+        self.step = module.training_step
+        vars(module)["training_step"] = self
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        batch = args[0] if args else kwargs["batch"]
+        return self.stopping._observe_step(partial(self.step, *args, **kwargs), self.captured, batch)
+
+    def remove(self) -> None:
+        """Restore the module."""
+        vars(self.module).pop("training_step", None)
+        if self.before is not None:
+            vars(self.module)["training_step"] = self.before
 
 
 class StepLosses(CapturedLosses):

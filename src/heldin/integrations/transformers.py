@@ -64,6 +64,7 @@ class HeldInStopping(OutputAdapter, TrainerCallback):  # type: ignore[misc]
     """
 
     trainer: Trainer | None = None
+    _observed_trainer: Trainer | None = None  # whose compute_loss is replaced
 
     def attach(self, trainer: Trainer) -> HeldInStopping:
         """Add this callback to the Trainer, and log through it."""
@@ -79,6 +80,8 @@ class HeldInStopping(OutputAdapter, TrainerCallback):  # type: ignore[misc]
 
     def on_train_begin(self, args: Arguments, state: State, control: Control, **given: Any) -> Control:
         """Start, or continue from a checkpoint. A checkpoint that says stop stops at once."""
+        self._refuse_given_loss()
+        self._end_observing()  # of a training that was interrupted
         if state.global_step > 0 and self._pending_state is None:
             self._load_checkpoint(args, state)
         loader = given["train_dataloader"]
@@ -93,6 +96,8 @@ class HeldInStopping(OutputAdapter, TrainerCallback):  # type: ignore[misc]
             together=args.world_size > 1,
         )
         self.check(loader)
+        if self.probes == "training" and isinstance(found, CapturedLosses):
+            self._begin_observing(found)
         return self._stop(control)
 
     def on_pre_optimizer_step(self, args: Arguments, state: State, control: Control, **given: Any) -> None:
@@ -120,7 +125,29 @@ class HeldInStopping(OutputAdapter, TrainerCallback):  # type: ignore[misc]
 
     def on_train_end(self, args: Arguments, state: State, control: Control, **given: Any) -> None:
         """Restore the weights that `keep` asks for, and report the sentence."""
+        self._end_observing()
         self.finish()
+
+    def _begin_observing(self, captured: CapturedLosses) -> None:
+        """Replace `compute_loss` of the Trainer: the losses of each batch are observed."""
+        trainer = self.trainer if self.trainer is not None else _find_trainer(self)
+        assert trainer is not None
+        self._observed_trainer, compute_loss = trainer, trainer.compute_loss
+
+        def observed(model: nn.Module, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+            try:
+                run = partial(compute_loss, model, inputs, *args, **kwargs)
+                return self._observe_step(run, captured, inputs) if model.training else run()
+            except BaseException:
+                self._end_observing()
+                raise
+
+        vars(trainer)["compute_loss"] = observed
+
+    def _end_observing(self) -> None:
+        if self._observed_trainer is not None:
+            vars(self._observed_trainer).pop("compute_loss", None)
+            self._observed_trainer = None
 
     def _load_checkpoint(self, args: Arguments, state: State) -> None:
         # Scripts often pass args.resume_from_checkpoint to train().
@@ -155,9 +182,16 @@ class HeldInStopping(OutputAdapter, TrainerCallback):  # type: ignore[misc]
         """
         own = OutputLosses(args.label_smoothing_factor)
         trainer = self.trainer if self.trainer is not None else _find_trainer(self)
+        if trainer is None and self.probes == "training":
+            raise ArgumentError(
+                'With probes="training" the Trainer should be known. Found none. '
+                "Call HeldInStopping(...).attach(trainer)."
+            )
         if trainer is None or (is_sharded(model) and _uses_own_loss(trainer)):
             return own  # gradients of a sharded model cannot be compared before training
         step = CapturedLosses(_step_of(trainer), self.num_samples, find_generators(_generators_in(vars(trainer))))
+        if self.probes == "training":
+            return step
         compare = partial(self._is_own_loss, own, step, model, loader)
         agree = gather(compare) if args.world_size > 1 and is_distributed() else [compare()]
         return own if all(agree) else step

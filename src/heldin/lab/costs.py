@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from heldin.errors import ArgumentError, require_integer
@@ -94,7 +94,11 @@ def epoch_cost(method: StoppingMethod, batches: int, *, probes: int = NUM_BATCHE
     if method.kind in FOLD_KINDS and method.folds is not None:
         return _training(batches * (method.folds - 1) / method.folds) + Cost(batch_evaluations=batches / method.folds)
     if method.kind is Kind.SIGNAL and method.signal is not None:
-        return _training(batches) + parse_signal(method.signal).signal.needs.cost(probes, batch_size)
+        request = parse_signal(method.signal)
+        cost = request.signal.needs.cost(probes, batch_size)
+        if request.training:
+            cost = replace(cost, batch_gradients=0.0)  # those of training
+        return _training(batches) + cost
     return _training(batches)
 
 

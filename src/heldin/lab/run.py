@@ -29,7 +29,7 @@ from heldin.lab.registry import LOSSES, OPTIMIZERS, build_model
 from heldin.lab.schema import EpochSchema, JsonObject
 from heldin.lab.spec import RunSpec, parse_signal
 from heldin.lab.store import RunFolder, RunRecord, Store, wrong_checkpoint
-from heldin.measuring import NUM_BATCHES, NUM_POOLED, SignalReader
+from heldin.measuring import NUM_BATCHES, NUM_POOLED, Probes, SignalReader
 from heldin.probing.batches import Batch
 from heldin.probing.isolation import derive_seed, seeded_randomness
 from heldin.probing.losses import unreduced
@@ -299,10 +299,13 @@ class _Training:
         Detailed readings between batches are added to `readings`.
         """
         x, y = self.split.x_train, self.split.y_train
+        observed = self.measurements.of_training
         outputs = torch.zeros(len(x), self.split.num_classes)
         self.model.train()
         batches = self._batches(epoch, len(x))
         places = self._places_between_batches(epoch, len(batches))
+        for reader in observed:
+            reader.begin_training_passes(len(batches))
         for number, part in enumerate(batches):
             if number in places:
                 with clock.timed("probe"):
@@ -313,7 +316,12 @@ class _Training:
             with clock.timed("batch_gradient"):
                 self.optimizer.zero_grad()
                 output = self.model(inputs)
-                self.loss(output, y[part]).backward()
+                loss = self.loss(output, y[part])
+                if observed:
+                    losses = unreduced(self.loss)(output.detach(), y[part])
+                    for reader in observed:
+                        reader.observe_losses(losses, loss)
+                loss.backward()
             with clock.timed("optimizer_step"):
                 self.optimizer.step()
             outputs[part] = output.detach()
@@ -386,19 +394,25 @@ class Measurements:
     """Reads the spec's signals after each epoch, with one `SignalReader` per set of batches.
 
     Batches are drawn from the run's training data by the spec's seed and the epoch: new ones every epoch, and the same
-    ones every time for signals marked `@fixed`.
+    ones every time for signals marked `@fixed`. Signals marked `@training` are read from the gradients of the epoch's
+    last batches.
     """
 
     def __init__(self, spec: RunSpec, model: nn.Module, loss: nn.Module, optimizer: Optimizer) -> None:
         self.spec = spec
-        signals: dict[tuple[bool, int], dict[str, Signal[Any]]] = {}  # by batches: fixed or not, how many
+        signals: dict[tuple[Probes, int], dict[str, Signal[Any]]] = {}  # by batches: which, how many
         for label in spec.signals:
-            signal, fixed, num_batches = parse_signal(label)
-            which = fixed, num_batches or (NUM_SINGLE if spec.batch_size == 1 else NUM_BATCHES)
+            signal, fixed, num_batches, training = parse_signal(label)
+            probes: Probes = "training" if training else "fixed" if fixed else "fresh"
+            which = probes, num_batches or (NUM_SINGLE if spec.batch_size == 1 else NUM_BATCHES)
             signals.setdefault(which, {})[label] = signal
         self.readers = {
-            which: SignalReader(model, loss, signals=group, optimizer=optimizer) for which, group in signals.items()
+            (probes, num): SignalReader(
+                model, loss, signals=group, optimizer=optimizer, probes=probes, batches=num, together=False
+            )
+            for (probes, num), group in signals.items()
         }
+        self.of_training = [reader for reader in self.readers.values() if reader.capture is not None]
 
     @property
     def memory(self) -> dict[str, Memory]:
@@ -413,8 +427,13 @@ class Measurements:
     def read(self, epoch: int, split: Split, outputs: Tensor) -> dict[str, float | None]:
         """One number per signal, None for "not yet"; `outputs` are those of the training pass, in the data's order."""
         values: dict[str, float | None] = {}
-        for (fixed, num_batches), reader in self.readers.items():
-            number = 0 if fixed else epoch
+        for (probes, num_batches), reader in self.readers.items():
+            if probes == "training":
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", HeldinWarning)
+                    values.update(reader.read(None, epoch, first=False).values)
+                continue
+            number = 0 if probes == "fixed" else epoch
             pooling = any(signal.needs.pools_losses for signal in reader.signals.values())
             num_drawn = max(num_batches, NUM_POOLED) if pooling else num_batches
             drawn = probe_batches(self.spec, split.x_train, split.y_train, num_drawn, self._seed("draw", number))

@@ -51,32 +51,45 @@ MAX_RUNS = 10_000  # of one command
 MAX_NAME_BYTES = 200
 MAX_TOML_BYTES = 1_000_000
 
-_SIGNAL = re.compile(r"(?P<label>[^@]+?)(?P<fixed>@fixed)?(@s=(?P<s>[1-9]\d*))?")
+_SIGNAL = re.compile(r"(?P<label>[^@]+?)(?P<probes>@fixed|@training)?(@s=(?P<s>[1-9]\d*))?")
 
 
 class SignalRequest(NamedTuple):
-    """A signal of a spec: the signal, whether it is measured on fixed batches, and the number of batches if not 5."""
+    """A signal of a spec.
+
+    Attributes:
+        signal: the signal.
+        fixed: whether it is measured on the same batches every time.
+        num_batches: the number of batches, if not 5.
+        training: whether it is read from the gradients of the last batches of training.
+    """
 
     signal: Signal[Any]
     fixed: bool = False
     num_batches: int | None = None
+    training: bool = False
 
 
 def parse_signal(label: str) -> SignalRequest:
     """Parse a label of a spec.
 
     `"cosine"` is measured on 5 new batches each epoch, `"cosine@fixed"` on the same 5 every time, `"cosine@s=20"` on
-    20 batches, and `"cosine@fixed@s=20"` on the same 20.
+    20 batches, and `"cosine@fixed@s=20"` on the same 20. `"cosine@training"` is read from the gradients of the last 5
+    batches of the epoch, as training computed them.
     """
     match = _SIGNAL.fullmatch(label) if isinstance(label, str) and _is_name(label) else None
     if match is None:
         raise ArgumentError(
-            f"A signal should be a label such as 'cosine', 'cosine@fixed' or 'cosine@s=20'. Found {short_repr(label)}."
+            "A signal should be a label such as 'cosine', 'cosine@fixed', 'cosine@training' or 'cosine@s=20'. "
+            f"Found {short_repr(label)}."
         )
     num_batches = None if match["s"] is None else int(match["s"])
     if num_batches == 1:
         raise ArgumentError(f"At least 2 batches are needed to compare gradients. Found {label!r}.")
-    return SignalRequest(from_label(match["label"]), match["fixed"] is not None, num_batches)
+    signal, training = from_label(match["label"]), match["probes"] == "@training"
+    if training and (reason := signal.needs.needs_own_passes) is not None:
+        raise ArgumentError(f"The signal {label!r} cannot be read from the gradients of training. {reason}")
+    return SignalRequest(signal, match["probes"] == "@fixed", num_batches, training)
 
 
 @dataclass(frozen=True)
@@ -103,7 +116,7 @@ class RunSpec:
         folds: the number of folds that the training data is split into.
         seed: of everything random: subset, noise, folds, initial weights, order, augmentation, batches of signals.
         signals: the signals to measure after every epoch, by label; `@fixed` measures on the same batches every time,
-            `@s=20` on 20 batches instead of 5.
+            `@s=20` on 20 batches instead of 5, `@training` reads them from the gradients of the epoch's last batches.
         num_test: evaluate on the first samples of the test set, this many; None takes all.
         detailed_readings: how many detailed readings (`heldin.lab.recording`) are recorded in each of the first
             epochs; one in each later epoch. 0 records none at all.

@@ -279,9 +279,11 @@ class Probe:
         self, results: list[BatchResult], rescalings: Iterable[Rescale], *, at_least: int = 1
     ) -> dict[Rescale, Gradients]:
         """`collect` for results that exist already: the gradients of training, with a scale for each re-scaling."""
-        parameters = self.parameters()
+        parameters = self.measured_parameters()
         self._report_unreached(results, parameters)
-        return {name: self._assemble(name, results, [], parameters, at_least) for name in dict.fromkeys(rescalings)}
+        return {
+            name: self._assemble(name, results, [], parameters, at_least, None) for name in dict.fromkeys(rescalings)
+        }
 
     def _batch_results(
         self, batch: Batch, wanted: list[Rescale], parameters: list[nn.Parameter], num_parts: int = 1, seed: int = 0

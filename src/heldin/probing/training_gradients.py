@@ -24,7 +24,7 @@ from heldin.probing import rescaling
 from heldin.probing.probe import BatchResult, as_real, keep_freed_memory
 from heldin.probing.rescaling import PLAIN, BatchProblem, Rescale
 
-MARGIN = 20  # an interval that is shorter than the one before, by a 20th, still gives all gradients
+MARGIN = 50  # an interval that is shorter than the one before by a 50th still gives all gradients
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +39,7 @@ class TrainingPass:
         """The gradient of the mean of the losses, and its scale for each re-scaling, or the problem with it."""
         losses, factor = self._total()
         result = BatchResult(losses.reshape(-1), losses.numel() if losses.ndim else 0, {PLAIN: self.row})
+        result.reached = {number for number, part in enumerate(self.row) if part is not None}
         eps = torch.finfo(self.terms[0][0].dtype).eps
         for name in rescalings:
             problem = rescaling.find_problem(result.losses, name, eps)
