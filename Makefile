@@ -54,6 +54,7 @@ bench: $(STAMP)  ## measure time and memory as ratios, into benchmarks/results/
 	@$(BIN)/python benchmarks/bench_signals.py
 	@$(BIN)/python benchmarks/bench_lab.py
 	@$(BIN)/python benchmarks/bench_lora.py
+	@$(BIN)/python benchmarks/bench_training_probes.py
 
 docs: $(STAMP)  ## build the documentation, into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet && echo "open site/index.html"

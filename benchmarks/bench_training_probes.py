@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from heldin import EarlyStopping, GradientDisparity
-from heldin.lab.models import fully_connected, resnet
+from heldin.lab.models import cnn, fully_connected
 from ratios import format_ratio, summarize, verdict
 
 BATCH_SIZE = 128
@@ -49,12 +49,11 @@ class Case:
     build: Callable[[], nn.Module]
     shape: tuple[int, ...]  # of one sample
     num_repeats: int
-    num_batches: int = NUM_BATCHES
 
 
 CASES = (
-    Case("MLP 4 x 500", partial(fully_connected, 784, NUM_CLASSES), (784,), 30),
-    Case("ResNet-18 x 0.25", partial(resnet, 18, scale=0.25), (3, 32, 32), 3),
+    Case("MLP 4 x 500", partial(fully_connected, 784, NUM_CLASSES), (784,), 15),
+    Case("CNN", partial(cnn, (3, 32, 32), NUM_CLASSES), (3, 32, 32), 7),
 )
 
 
@@ -145,8 +144,7 @@ def compare(case: Case, schedule: Schedule, *, num_repeats: int) -> list[dict[st
     plain = Training(copy.deepcopy(model), schedule, watched=False)
     watched = Training(model, schedule, watched=True)
     batches = [
-        (torch.randn(BATCH_SIZE, *case.shape), torch.randint(NUM_CLASSES, (BATCH_SIZE,)))
-        for _ in range(case.num_batches)
+        (torch.randn(BATCH_SIZE, *case.shape), torch.randint(NUM_CLASSES, (BATCH_SIZE,))) for _ in range(NUM_BATCHES)
     ]
     seed = torch.get_rng_state()
     for training in (plain, watched):  # not timed

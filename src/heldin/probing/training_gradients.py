@@ -44,11 +44,14 @@ class TrainingPass:
         for name in rescalings:
             problem = rescaling.find_problem(result.losses, name, eps)
             if problem is None:
-                by = rescaling.divisor(name, result.losses, self.row)
+                by = rescaling.divisor(name, result.losses, self._gradient_std)
                 result.divide(name, by if name == "grad_std" else by * factor, BatchProblem.EQUAL_GRADIENT)
             else:
                 result.problems[name] = problem
         return result
+
+    def _gradient_std(self) -> float:
+        return rescaling.std_of_components([part for part in self.row if part is not None])
 
     def _total(self) -> tuple[Tensor, float]:
         """The losses (m,), and the factor by which training multiplied their mean.
