@@ -584,3 +584,16 @@ def test_observing_without_probes_of_training_does_nothing():
     losses = per_sample(model, batches(1)[0])
     stopper.observe(losses)
     assert not losses._backward_hooks
+
+
+@pytest.mark.parametrize("arguments", [{"memory": "bf16"}, {"together": "exact"}])
+def test_reduced_and_exchanged_gradients_are_refused(arguments):
+    with pytest.raises(ArgumentError, match="as a whole"):
+        EarlyStopping(net(), signal=DETACHED, probes="training", **arguments)
+
+
+def test_the_gradients_of_some_layers_can_be_read():
+    loop = Loop(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)), layers="2")
+    loop.epoch(batches())
+    loop.stopper.step()
+    assert loop.value == pytest.approx(disparity([row[-27:] for row in loop.rows[-5:]]), rel=1e-5)

@@ -432,8 +432,9 @@ class SignalReader:
             )
         if self.probe.shards is not None or self.together == "exact" or self.probe.memory != "full":
             raise ArgumentError(
-                'With probes="training" each process should hold its model and its gradients as a whole. Found a sharded '
-                'model, `together = "exact"` or `memory` other than "full". Leave it out, or use probes="fresh".'
+                'With probes="training" each process should hold its model and its gradients as a whole. Found a '
+                'sharded model, `together = "exact"` or `memory` other than "full". Leave it out, or use '
+                'probes="fresh".'
             )
         for label, signal in self.signals.items():
             reason = signal.needs.needs_own_passes

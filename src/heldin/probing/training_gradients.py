@@ -19,9 +19,9 @@ import torch
 from torch import Tensor, nn
 
 from heldin.errors import LossError, NotFiniteError
-from heldin.gradients import Row
+from heldin.gradients import Row, as_real
 from heldin.probing import rescaling
-from heldin.probing.probe import BatchResult, as_real, keep_freed_memory
+from heldin.probing.probe import BatchResult, keep_freed_memory
 from heldin.probing.rescaling import PLAIN, BatchProblem, Rescale
 
 MARGIN = 50  # an interval that is shorter than the one before by a 50th still gives all gradients
