@@ -1,90 +1,25 @@
-"""heldin: early stopping with nothing held out."""
+"""heldin: early stopping with nothing held out.
 
-from heldin import theory
-from heldin.errors import HeldinError
-from heldin.measuring import measure
-from heldin.probing import Probe
-from heldin.probing.storage import Sketch
-from heldin.rules import (
-    ConsecutiveRises,
-    FirstMinimum,
-    Level,
-    NthRise,
-    Patience,
-    RiseAbove,
-    Smoothed,
-    Warmup,
-    all_of,
-    any_of,
-    replay,
-)
-from heldin.signals import (
-    ClassAlignment,
-    Coherence,
-    Cosine,
-    Diversity,
-    EvidenceBased,
-    GradientConfusion,
-    GradientDisparity,
-    GradientSNR,
-    GradientVariance,
-    GradientWeightAlignment,
-    InnerProduct,
-    LabelWave,
-    NoiseScale,
-    OptimizationVariance,
-    PredictionVariance,
-    Sign,
-    Stiffness,
-    Susceptibility,
-    TrainValDisparity,
-    list_signals,
-)
-from heldin.signals.signal import signal
-from heldin.stopping import EarlyStopping
-from heldin.types import Decision, StopReason
+The public names are loaded, and torch with them, when one of them is first used. `heldin --help` uses none of them.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from heldin.public import *  # noqa: F403
+else:
+    from importlib import import_module
+
+    def __getattr__(name: str) -> object:
+        if name == "__all__" or not name.startswith("__"):
+            public = import_module("heldin.public")
+            globals().update({known: getattr(public, known) for known in ("__all__", *public.__all__)})
+            if name in globals():  # a public name, or a module that was imported with them
+                return globals()[name]
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *import_module("heldin.public").__all__})
+
 
 __version__ = "0.1.0"
-
-__all__ = [
-    "ClassAlignment",
-    "Coherence",
-    "ConsecutiveRises",
-    "Cosine",
-    "Decision",
-    "Diversity",
-    "EarlyStopping",
-    "EvidenceBased",
-    "FirstMinimum",
-    "GradientConfusion",
-    "GradientDisparity",
-    "GradientSNR",
-    "GradientVariance",
-    "GradientWeightAlignment",
-    "HeldinError",
-    "InnerProduct",
-    "LabelWave",
-    "Level",
-    "NoiseScale",
-    "NthRise",
-    "OptimizationVariance",
-    "Patience",
-    "PredictionVariance",
-    "Probe",
-    "RiseAbove",
-    "Sign",
-    "Sketch",
-    "Smoothed",
-    "Stiffness",
-    "StopReason",
-    "Susceptibility",
-    "TrainValDisparity",
-    "Warmup",
-    "all_of",
-    "any_of",
-    "list_signals",
-    "measure",
-    "replay",
-    "signal",
-    "theory",
-]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 
@@ -21,18 +23,65 @@ def test_a_wrong_option_suggests_the_nearest(refused):
     assert "--epochs" in refused("run", "--epoch", "3")
 
 
-def test_without_typer_the_command_says_what_to_install(heldin, monkeypatch):
-    monkeypatch.setitem(sys.modules, "typer", None)
-    answer = heldin("doctor")
-    assert answer.code == 2
-    assert answer.err == (
+BARE = """
+import sys
+from importlib.metadata import requires
+from importlib.util import find_spec
+from re import match
+names = {match("[a-z-]+", line)[0] for line in requires("heldin") if "extra == 'lab'" in line.replace(chr(34), chr(39))}
+for name in [*names, "sklearn", "click"]:
+    sys.modules[name] = None
+from heldin.cli.main import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("arguments", [(), ("--help",), ("doctor",)], ids=" ".join)
+def test_without_the_lab_the_command_says_in_one_line_what_to_install(arguments):
+    ran = subprocess.run([sys.executable, "-c", BARE, *arguments], capture_output=True, text=True, timeout=120)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr == (
         "heldin: The command line needs typer. Install it with the extra 'lab' of heldin, in a checkout: "
         'pip install ".[lab]".\n'
     )
 
 
+def test_with_a_part_of_the_lab_the_command_names_the_missing_package(heldin, store, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    answer = heldin("table", "--json")
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err.startswith("heldin: The command line needs pandas. Install it")
+
+
+HELP = """
+import json, sys
+from heldin.cli.main import main
+verbs = json.loads(sys.argv[1])
+codes = [main([*verb, "--help"]) for verb in verbs]
+assert codes == [0] * len(verbs), codes
+assert not {"torch", "numpy", "pandas", "matplotlib"} & {*sys.modules}
+"""
+
+
+def test_help_is_printed_without_importing_torch():
+    verbs = json.dumps([(), *VERBS, ("data",)])
+    ran = subprocess.run([sys.executable, "-c", HELP, verbs], capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0, ran.stderr
+    assert all(f"heldin {' '.join(verb)}" in ran.stdout for verb in VERBS)
+
+
+def test_the_shell_completes_verbs_and_options():
+    script = "import sys; from heldin.cli.main import main; sys.exit(main())"
+    environment = {**os.environ, "_HELDIN_COMPLETE": "complete_bash", "COMP_CWORD": "2"}
+    for words, completed in (("heldin table --al", "--all"), ("heldin data fe", "fetch")):
+        command = [sys.executable, "-c", script]
+        environment["COMP_WORDS"] = words
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
+        assert ran.stdout.split() == [completed], ran.stderr
+
+
 def test_bugs_are_not_hidden(heldin, monkeypatch):
-    monkeypatch.setattr("heldin.cli.signals.list_signals", lambda: 1 / 0)
+    monkeypatch.setattr("heldin.signals.list_signals", lambda: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         heldin("signals")
 

@@ -11,6 +11,7 @@ import typer.main
 
 from heldin.cli.main import build_app
 from heldin.cli.options import DEFAULT_STORE, FILTERS, HELP
+from heldin.lab.registry import INITS, LOSSES, MODELS, OPTIMIZERS
 from heldin.lab.spec import RunSpec
 
 COMMANDS = typer.main.get_command(build_app()).commands
@@ -47,6 +48,13 @@ def flags_of(verb):
 def test_run_has_an_option_for_each_field_of_a_spec(name):
     assert "--" + name.replace("_", "-") in flags_of("run")
     assert name in HELP
+
+
+@pytest.mark.parametrize(
+    ("name", "known"), [("model", MODELS), ("init", INITS), ("optimizer", OPTIMIZERS), ("loss", LOSSES)]
+)
+def test_the_help_lists_what_the_registry_has(name, known):
+    assert f"{', '.join(known)}" in HELP[name]
 
 
 @pytest.mark.parametrize("verb", ["status", "replay", "table", "figure", "report"])

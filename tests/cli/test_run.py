@@ -36,7 +36,7 @@ def test_a_run_is_recorded_and_the_next_step_is_printed(heldin):
 
 
 def test_a_network_that_hardly_learned_is_reported(heldin):
-    warning = "The network has hardly begun to learn"
+    warning = "Nothing learnt here: the training error never fell"
     assert warning in heldin("run", *QUICK, "--learning-rate", 1e-6).err
     assert warning not in heldin("run", *QUICK, "--learning-rate", 0.01, "--optimizer", "adam", "--scale", 0.2).err
 

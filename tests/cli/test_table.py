@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from heldin.cli.table import KINDS, LEGENDS
+from heldin.cli.table import KINDS, LEGENDS, SHORT_LEGENDS
 from heldin.lab.curves import groups
 from heldin.lab.methods import Kind, StoppingMethod
 from heldin.lab.select import Protocol, select
@@ -85,26 +85,98 @@ def test_wrong_options_raise(refused, store, flags, words):
     assert words in refused("table", *flags)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_columns_are_explained_below_the_table(heldin, store, kind):
-    answer = heldin("table", kind, "--signal", "cosine")
-    columns = [name for part in LEGENDS[kind] for name in part.split(", ")]
+@pytest.mark.parametrize(
+    ("kind", "flags", "legend"),
+    [
+        *((kind, ("--all",), LEGENDS[kind]) for kind in KINDS),
+        *((kind, (), SHORT_LEGENDS[kind]) for kind in SHORT_LEGENDS),
+    ],
+)
+def test_columns_are_explained_below_the_table(heldin, store, kind, flags, legend):
+    answer = heldin("table", kind, "--signal", "cosine", *flags)
+    columns = [name for part in legend for name in part.split(", ") if name != "bold"]
     assert columns
     for column in columns:
         assert re.search(rf"\| {column}[^|]* \|", answer.out)
-    assert all(f"{part}: " in answer.err for part in LEGENDS[kind])
+    assert all(f"{part}: " in answer.err for part in legend)
     assert heldin("table", kind, "--signal", "cosine", "--json").err == ""
+
+
+def rows_of(markdown):
+    """The first cells of the rows of a markdown table, and those of the rows in bold."""
+    cells = [line.split(" | ")[0].removeprefix("| ") for line in markdown.splitlines() if line.startswith("| ")][2:]
+    return [cell.strip("*") for cell in cells], [cell.strip("*") for cell in cells if cell.startswith("**")]
+
+
+def test_the_table_opens_with_the_conclusion_and_five_rows(heldin, store):
+    answer = heldin("table", "--label-noise", 0.5)
+    [complete] = json.loads(heldin("table", "--label-noise", 0.5, "--json").out)
+    conclusion, title, *_ = [line for line in answer.out.splitlines() if line]
+    assert conclusion == complete["conclusion"]
+    assert conclusion.startswith("Against the best epoch")
+    assert title.startswith("**digits")
+    methods, bold = rows_of(answer.out)
+    assert len(methods) == 5
+    assert {"best epoch by test accuracy", "gradient_disparity, t1(5)", "no early stopping"} <= {*methods}
+    assert bold == [complete["best"]]
+    assert len(complete["rows"]) > 10
+    assert "All methods stop by t1(5), the 5th rise; --rule own" in answer.out
+    assert "its default rule, validation losses by t1(5)" in heldin("table", "--rule", "own").out
+
+
+def test_all_shows_what_the_json_has(heldin, store):
+    noisy = ("--label-noise", 0.5)
+    complete, [table] = heldin("table", *noisy, "--all").out, json.loads(heldin("table", *noisy, "--json").out)
+    assert rows_of(complete)[0] == [row["method"] for row in table["rows"]]
+    thresholds = ("thresholds", *noisy)
+    assert len(heldin("table", *thresholds).out.splitlines()) < 12
+    assert heldin("table", *thresholds, "--all").out.count("| t2(10) |") == 4
+
+
+def test_csv_is_an_option_and_two_formats_are_refused(heldin, refused, store):
+    assert heldin("table", "--csv").out == heldin("table", "--format", "csv").out
+    assert "One format should be given. Found csv, json." in refused("table", "--csv", "--json")
+
+
+def test_without_a_terminal_there_are_no_colours(heldin, store, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert "\x1b" not in heldin("table").out
+    assert heldin("table").out == heldin("table").out
+
+
+def test_what_was_not_learnt_and_rules_that_never_fired_are_flagged(heldin, store):
+    [row, *_] = [
+        line for line in heldin("table", "--patience", 50).out.splitlines() if "gradient_disparity, t1" in line
+    ]
+    assert "| never |" in row
+    for path in store.rglob("epochs.jsonl"):
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        flat = [json.dumps({**line, "train_error": 0.9, "test_error": 0.9}) for line in lines]
+        path.write_text("\n".join(flat) + "\n")
+    answer = heldin("table", "--json")
+    assert all(table["nothing_learnt"] for table in json.loads(answer.out))
+    assert "Nothing learnt here: " in answer.err
+    assert "Nothing learnt here: " in heldin("table").out
+
+
+@pytest.mark.parametrize("kind", SHORT_LEGENDS)
+def test_a_short_table_fits_80_columns(heldin, store, monkeypatch, kind):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", heldin("table", kind, "--label-noise", 0.5).out).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any("gradient_disparity" in line for line in lines)
 
 
 @pytest.mark.parametrize("width", [100, 250])
 def test_a_table_is_fitted_to_the_terminal(heldin, store, monkeypatch, width):
     monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    answer = heldin("table", "--label-noise", 0.5, "--signal", "gradient_disparity", "--patience", 50)
+    answer = heldin("table", "--label-noise", 0.5, "--signal", "gradient_disparity", "--patience", 50, "--all")
     lines = re.sub(r"\x1b\[[0-9;]*m", "", answer.out).splitlines()
     assert not {"|", "…"} & {*answer.out}
     assert max(map(len, lines)) <= width
-    assert lines[-1] == "(a) t1(50) never fired, so the last epoch is used"
+    assert "(a) t1(50) never fired, so the last epoch is used" in lines
     names = "".join(line[:40] for line in lines)
     assert "gradi" in names
     assert width == 100 or "gradient_disparity, t1(50) (a)" in names

@@ -8,7 +8,16 @@ import pytest
 from tests.records import group_of, record_of
 
 from heldin.errors import ArgumentError
-from heldin.lab.conclusion import best_epochs, conclude, error_gap, find_outcome, hardly_learned, main_signal
+from heldin.lab.conclusion import (
+    best_epochs,
+    best_outcome,
+    conclude,
+    error_gap,
+    find_outcome,
+    hardly_learned,
+    main_outcomes,
+    main_signal,
+)
 from heldin.lab.methods import Kind, StoppingMethod, measured_signals
 from heldin.lab.select import Protocol, compare
 from heldin.lab.spec import RunSpec
@@ -173,3 +182,47 @@ def test_a_network_that_has_hardly_learned_is_reported(train, test, hardly):
     warning = hardly_learned(group)
     assert (warning is not None) == hardly
     assert ("88.0 %" in conclude(group)) == hardly
+
+
+@pytest.mark.parametrize(
+    ("train", "loss", "constant"),
+    [
+        ([0.5, 0.4, 0.3, 0.3, 0.3, 0.3], [0.7, 0.65, 0.61, 0.61, 0.61, 0.61], True),
+        ([0.5, 0.4, 0.3, 0.3, 0.3, 0.29], [0.7, 0.65, 0.61, 0.61, 0.61, 0.61], False),  # predictions still change
+        ([0.5, 0.4, 0.3, 0.3, 0.3, 0.3], [0.7, 0.65, 0.6, 0.5, 0.4, 0.3], False),  # the loss falls
+        ([0.5, 0.4, 0.0, 0.0, 0.0, 0.0], [0.7, 0.65, 0.0, 0.0, 0.0, 0.0], False),  # it has learned everything
+    ],
+)
+def test_a_network_that_predicts_the_largest_class_is_reported(train, loss, constant):
+    record = disparity([0.5, 0.35, 0.2, 0.2, 0.2, 0.2])
+    pairs = zip(record.epochs, train, loss, strict=True)
+    lines = tuple({**line, "train_error": error, "train_loss": loss} for line, error, loss in pairs)
+    warning = hardly_learned(group_of(RunRecord(record.spec, lines, True)))
+    assert (warning is not None) == constant
+    assert not constant or "stayed at 30.0 % and the test error at 20.0 %" in warning
+
+
+def test_the_best_method_is_found_whichever_it_is():
+    outcomes = compare(group_of(disparity(OVERFITS), *folds([0.25] * 8)))
+    assert best_outcome(outcomes).method.folds == 2
+    assert best_outcome([each for each in outcomes if each.method.folds is None]).method.signal == "gradient_disparity"
+    learns = compare(group_of(disparity(LEARNS)))
+    assert best_outcome(learns).by_seed("test_error") == best_epochs(learns).by_seed("test_error")
+    assert best_outcome([]) is None
+
+
+def test_a_rule_that_never_fired_is_not_the_best_of_equal_methods():
+    outcomes = compare(group_of(run(LEARNS, signals={"gradient_disparity": [1.0] * 8})))
+    assert best_outcome(outcomes).method.kind is Kind.NEVER
+
+
+def test_the_main_rows_are_at_most_five_and_sorted():
+    group = group_of(disparity(OVERFITS), *folds([0.25] * 8))
+    shown = main_outcomes(group, compare(group))
+    assert len(shown) == 5
+    assert [each.method.kind for each in shown[:1]] == [Kind.ORACLE_ERROR]
+    assert {Kind.SIGNAL, Kind.KFOLD, Kind.NEVER} <= {each.method.kind for each in shown}
+    errors = [each.metrics["test_error"].mean for each in shown]
+    assert errors == sorted(errors)
+    assert {each.protocol for each in shown} == {Protocol.PER_RUN}
+    assert len(main_outcomes(group_of(run(OVERFITS)), compare(group_of(run(OVERFITS))))) == 2

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from heldin.cli.options import DEFAULT_STORE, NUM_CORES, DataFolder, Jobs, Quiet, StoreFolder
 from heldin.cli.output import note, resumable, show, show_tables
-from heldin.cli.records import require_store, store_option
-from heldin.lab.store import Store
 
 EXAMPLE = "Example:\n\nheldin demo"
 
@@ -20,8 +18,10 @@ def command(
 
     It takes about a minute on two cores. Runs that are already recorded are not repeated.
     """
+    from heldin.cli.records import require_store, store_option
     from heldin.lab import demo
     from heldin.lab.engine import Progress
+    from heldin.lab.store import Store
 
     require_store(store, demo.demo_specs())
     show(demo.describe())

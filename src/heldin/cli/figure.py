@@ -11,12 +11,10 @@ import typer
 
 from heldin.cli.options import DEFAULT_STORE, RunIds, StoreFolder, filter_options, optional
 from heldin.cli.output import note, show
-from heldin.cli.records import finished_groups, read_records, select_methods
 from heldin.errors import ArgumentError, near_match, require_choice, require_integer
-from heldin.lab.curves import Group, require_recorded
-from heldin.lab.store import explain_os_errors
 
 if TYPE_CHECKING:
+    from heldin.lab.curves import Group
     from heldin.lab.figures import ComparisonDisplay, CurvesDisplay, ScatterDisplay
 
     Display = ComparisonDisplay | CurvesDisplay | ScatterDisplay
@@ -50,6 +48,9 @@ def command(
 
     With several settings or several signals, the figure has one panel for each.
     """
+    from heldin.cli.records import finished_groups, read_records
+    from heldin.lab.curves import require_recorded
+
     require_choice("figure", kind, KINDS)
     require_integer("--patience", patience, at_least=1, remedy="The paper uses 5.")
     target = out or store / f"{kind}.png"
@@ -74,6 +75,7 @@ def _panels(
 
     A comparison has all signals of a setting in one panel, a scatter all settings.
     """
+    from heldin.cli.records import select_methods
     from heldin.lab.conclusion import main_signal
     from heldin.lab.figures import HEIGHT, ComparisonDisplay, CurvesDisplay, ScatterDisplay
     from heldin.lab.select import compare
@@ -105,6 +107,7 @@ def _draw(panels: Sequence[tuple[str, float, Display]], target: Path) -> None:
     import matplotlib.pyplot as plt
 
     from heldin.lab.figures import literal
+    from heldin.lab.store import explain_os_errors
 
     heights = [height for _, height, _ in panels]
     figure, axes = plt.subplots(

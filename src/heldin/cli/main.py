@@ -17,6 +17,21 @@ if TYPE_CHECKING:
     import typer
 
 ERROR = 2
+PACKAGES = (
+    "filelock",
+    "joblib",
+    "matplotlib",
+    "pandas",
+    "plotly",
+    "pooch",
+    "rich",
+    "sklearn",
+    "tomli",
+    "tqdm",
+    "typer",
+)
+"""What the extra `lab` installs, by the name in `import`."""
+
 ABOUT = "Early stopping with nothing held out: run experiments, and compare stopping methods over their records."
 
 
@@ -30,16 +45,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     try:
         app = build_app()
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("heldin"):
-            raise
-        return _fail(str(missing_package("The command line", str(error.name), "lab")))
-    from heldin.cli.output import exit_code
+        from heldin.cli.output import exit_code
 
-    try:
         return exit_code(lambda: app(args=None if arguments is None else list(arguments), prog_name="heldin"))
     except HeldinError as error:
         return _fail(str(error))
+    except ModuleNotFoundError as error:
+        if error.name not in PACKAGES:
+            raise
+        return _fail(str(missing_package("The command line", error.name, "lab")))
 
 
 def build_app() -> typer.Typer:
@@ -51,7 +65,6 @@ def build_app() -> typer.Typer:
     app = typer.Typer(
         epilog="New here? `heldin demo` takes a minute; `heldin doctor` lists what is missing.",
         no_args_is_help=True,
-        add_completion=False,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )

@@ -1,4 +1,8 @@
-"""The options that several commands share, and one option per field of a spec, made from the spec itself."""
+"""The options that several commands share, and one option per field of a spec, made from the spec itself.
+
+This file and those of the commands import torch, and all that needs it, inside functions: `heldin run --help` is
+printed without it.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,6 @@ from typing import Annotated, Any, get_args, get_type_hints
 import typer
 
 from heldin.errors import ArgumentError, short_repr
-from heldin.lab.registry import INITS, LOSSES, MODELS, OPTIMIZERS
 from heldin.lab.spec import RunSpec, require_run_count
 
 DEFAULT_STORE = Path("heldin-runs")
@@ -41,6 +44,7 @@ RecordedSignals = Annotated[
 ]
 
 FIELDS = tuple(field.name for field in fields(RunSpec))
+HINTS = get_type_hints(RunSpec)
 FILTERS = tuple(name for name in FIELDS if name not in ("fold", "folds", "signals", "detailed_readings"))
 """The fields that select runs; all folds and signals of a setting belong together."""
 
@@ -49,13 +53,14 @@ HELP = {
     "num_samples": "Train on a random subset of this size; all samples by default.",
     "label_noise": "The fraction of samples whose label is drawn at random from all classes.",
     "augment": "Random crops and horizontal flips.",
-    "model": f"One of {', '.join(MODELS)}.",
+    "model": "One of fully_connected, mlp, mlp_batchnorm, mlp_dropout, cnn, cnn_batchnorm, cnn_dropout, lenet, "
+    "alexnet, vgg8, vgg11, vgg13, vgg16, vgg19, resnet8, resnet14, resnet18, resnet20, resnet34, mrnet.",
     "scale": "The factor of all layer widths; 1 is the original network.",
-    "init": f"The initial weights: {', '.join(INITS)}.",
-    "optimizer": f"One of {', '.join(OPTIMIZERS)}; momentum is SGD with momentum 0.9.",
+    "init": "The initial weights: default, he_normal, xavier_uniform.",
+    "optimizer": "One of sgd, momentum, adagrad, adadelta, rmsprop, adam, adamw; momentum is SGD with momentum 0.9.",
     "learning_rate": "The learning rate of the optimizer.",
     "weight_decay": "The weight decay of the optimizer.",
-    "loss": f"One of {', '.join(LOSSES)}.",
+    "loss": "One of cross_entropy, mse.",
     "batch_size": "The batch size of training and of the signals.",
     "epochs": "The horizon: the number of epochs to train.",
     "until_loss": "End the training early once the training loss is below this; never by default.",
@@ -101,7 +106,7 @@ def option_name(field: str) -> str:
 
 
 def _spec_option(name: str) -> inspect.Parameter:
-    default = getattr(RunSpec(), name)
+    default = next(field.default for field in fields(RunSpec) if field.name == name)
     shown = {True: "yes", False: "no"}[default] if isinstance(default, bool) else str(default)
     declared = ("--signals", "--signal") if name == "signals" else (_declared(name),)
     option = typer.Option(
@@ -126,7 +131,7 @@ def _declared(field: str) -> str:
 
 def _type(field: str) -> Any:
     """The type of a field without None."""
-    hint = get_type_hints(RunSpec)[field]
+    hint = HINTS[field]
     return next((part for part in get_args(hint) if part is not type(None)), hint)
 
 

@@ -7,16 +7,21 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from heldin.errors import DamagedRunError
-from heldin.lab.tables import NOTES, Table, format_cell
+
+if TYPE_CHECKING:
+    from heldin.lab.tables import Table
 
 LEFT_OUT = 3  # the exit code of a command that did its work without some damaged runs
 _left_out: ContextVar[list[DamagedRunError]] = ContextVar("left_out")
@@ -25,6 +30,13 @@ _left_out: ContextVar[list[DamagedRunError]] = ContextVar("left_out")
 def show(text: str) -> None:
     """Print a result."""
     typer.echo(text)
+
+
+def show_sentences(text: str) -> None:
+    """Print sentences, wrapped at words if the output is a terminal."""
+    if sys.stdout.isatty():
+        text = textwrap.fill(text, shutil.get_terminal_size().columns, break_on_hyphens=False)
+    show(text)
 
 
 def note(text: str) -> None:
@@ -61,6 +73,8 @@ def json_text(value: object) -> str:
 
 def show_rows(rows: Sequence[Mapping[str, object]], columns: Iterable[str]) -> None:
     """Print rows: fitted to the terminal, or one line per row if the output is not a terminal."""
+    from heldin.lab.tables import Table, format_cell
+
     names = list(columns)
     table = Table(tuple(names), tuple({name: format_cell(row.get(name)) for name in names} for row in rows))
     if sys.stdout.isatty():
@@ -86,6 +100,8 @@ def _print_fitted(table: Table, columns: Sequence[str]) -> None:
     from rich.console import Console
     from rich.table import Table as RichTable
     from rich.text import Text
+
+    from heldin.lab.tables import NOTES, format_cell
 
     fitted = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title=table.title and Text(table.title))
     fitted.title_justify = "left"

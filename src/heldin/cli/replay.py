@@ -6,20 +6,20 @@ import sys
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from heldin.cli.options import DEFAULT_STORE, AsJson, RunIds, StoreFolder, filter_options, optional
 from heldin.cli.output import note, show, show_json, show_rows
-from heldin.cli.records import read_records
 from heldin.errors import ArgumentError, require_choice, short_repr
-from heldin.lab.curves import curve_of, direction_of, has, require_one_version, require_recorded, sort_by_setting
 from heldin.lab.spec import parse_signal
-from heldin.lab.store import RunRecord
 from heldin.rules import NAMED, Level, NthRise, Rule, Smoothed, as_rule, with_patience
 from heldin.rules import replay as replay_rule
 from heldin.types import Decision, Direction
+
+if TYPE_CHECKING:
+    from heldin.lab.store import RunRecord
 
 EXAMPLE = (
     "Examples:\n\nheldin replay --signal gradient_disparity --patience 5\n\n"
@@ -50,6 +50,9 @@ def command(
     **wanted: object,
 ) -> None:
     """Print where a rule would have stopped."""
+    from heldin.cli.records import read_records
+    from heldin.lab.curves import curve_of, direction_of, has, require_one_version, require_recorded, sort_by_setting
+
     if signal is None and numbers is None:
         signal = "gradient_disparity"
     metric = signal is None or signal.startswith(PREFIXES)

@@ -9,7 +9,6 @@ import typer
 
 from heldin.cli.options import DEFAULT_STORE, RunIds, StoreFolder, filter_options, optional
 from heldin.cli.output import show
-from heldin.cli.records import finished_groups, read_records, timings_of
 
 EXAMPLE = "Example:\n\nheldin report --dataset mnist5k --out mnist5k.html"
 
@@ -24,9 +23,11 @@ def command(
     **wanted: object,
 ) -> None:
     """Write one HTML page that needs no network: what was run, curves, stops, the comparison and the cost."""
+    from heldin.cli.records import finished_groups, read_records, timings_of
+
     records = read_records(store, run, wanted)
     finished_groups(records)
-    from heldin.lab.report import write_report
+    from heldin.lab.report import write_report  # plotly, after the records are known to be usable
 
     timings = {record.id: timings_of(store, record) for record in records}
     target = out or store / "report.html"

@@ -22,11 +22,8 @@ from heldin.cli.options import (
     spec_options,
 )
 from heldin.cli.output import note, resumable, show
-from heldin.cli.records import require_store, store_option, warn_if_hardly_learned
 from heldin.errors import ArgumentError, require_choice, require_number
-from heldin.lab.curves import groups
 from heldin.lab.spec import RunSpec, each_fold, require_run_count, spec_from, specs_from_toml
-from heldin.lab.store import Store
 
 EXAMPLE = (
     "Examples:\n\nheldin run --num-samples 500 --label-noise 0.5 --epochs 50 --seeds 0-4\n\n"
@@ -63,7 +60,10 @@ def command(
 
     --folds 5 without --fold makes one run for each of the five folds.
     """
+    from heldin.cli.records import require_store, store_option, warn_if_hardly_learned
+    from heldin.lab.curves import groups
     from heldin.lab.engine import ENGINES, Progress, format_run_count, require_jobs, require_runnable, run_all
+    from heldin.lab.store import Store
 
     require_choice("--engine", engine, ENGINES)
     require_jobs("--jobs", jobs)

@@ -10,7 +10,6 @@ import typer
 from heldin.cli.options import AsJson
 from heldin.cli.output import show, show_json, show_rows
 from heldin.lab.spec import DEFAULT_SIGNALS, parse_signal
-from heldin.signals.registry import list_signals
 
 EXAMPLE = "Examples:\n\nheldin signals\n\nheldin signals gradient_disparity"
 COLUMNS = ("name", "direction", "rule", "cost", "default", "family")
@@ -23,6 +22,8 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     """List the signals with their cost, direction and rule, or show the documentation of one."""
+    from heldin.signals import list_signals
+
     defaults = {parse_signal(known)[0].name for known in DEFAULT_SIGNALS}
     rows = [{**row, "default": row["name"] in defaults} for row in list_signals()]
     if label is not None:

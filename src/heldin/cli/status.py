@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from heldin.cli.options import DEFAULT_STORE, AsJson, RunIds, StoreFolder, filter_options
 from heldin.cli.output import note, show, show_json, show_rows
-from heldin.cli.records import read_records
 from heldin.errors import StoreError
-from heldin.lab.curves import diverged_at, require_one_version, sort_by_setting
 
 EXAMPLE = "Example:\n\nheldin status --dataset mnist5k"
 
@@ -14,6 +12,9 @@ EXAMPLE = "Example:\n\nheldin status --dataset mnist5k"
 @filter_options
 def command(store: StoreFolder = DEFAULT_STORE, run: RunIds = None, as_json: AsJson = False, **wanted: object) -> None:
     """List the runs of a store: epochs trained, finished or not, and where training diverged."""
+    from heldin.cli.records import read_records
+    from heldin.lab.curves import diverged_at, require_one_version, sort_by_setting
+
     records = sort_by_setting(read_records(store, run, wanted))
     try:
         require_one_version(records)

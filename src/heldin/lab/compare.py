@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from heldin.errors import ArgumentError, require_choice
+from heldin.lab.conclusion import NUM_MAIN, best_epochs, best_outcome, error_gap, main_outcomes, main_signal
 from heldin.lab.costs import UnitSeconds, total_cost
 from heldin.lab.curves import (
     ACCURACY,
@@ -54,7 +55,13 @@ def comparison(
         units: the result of `unit_seconds`; without it the table has no seconds.
         num_samples: the size of the training set if the setting uses all of it; without it the table has no costs.
     """
-    outcomes = compare(group, methods)
+    return comparison_of(group, compare(group, methods), units=units, num_samples=num_samples)
+
+
+def comparison_of(
+    group: Group, outcomes: Sequence[Outcome], *, units: UnitSeconds | None = None, num_samples: int | None = None
+) -> Table:
+    """The table of `comparison` for outcomes that are already computed."""
     metrics = [name for name in METRICS if any(name in outcome.metrics for outcome in outcomes)]
     columns: dict[str, Callable[[Outcome], Cell]] = {
         "method": lambda o: o.method.name,
@@ -74,6 +81,55 @@ def comparison(
     columns[NOTES] = _notes
     bold = {(number, METRICS[name].title) for name in metrics for number in _best(outcomes, name)}
     return Table.from_items(outcomes, columns, group.title, frozenset(bold))
+
+
+def short_comparison(
+    group: Group, outcomes: Sequence[Outcome], *, signal: str | None = None, units: UnitSeconds | None = None
+) -> Table:
+    """The five rows that matter (`main_outcomes`), with the error in percent; the best method is bold.
+
+    Args:
+        group: the runs of one setting.
+        outcomes: the result of `compare` on this group.
+        signal: the signal to show, by default `main_signal(group)`.
+        units: the result of `unit_seconds`; without it the table has no seconds.
+    """
+    shown, reference = main_outcomes(group, outcomes, signal=signal), best_epochs(outcomes)
+
+    def lost(outcome: Outcome) -> Cell:
+        gap = error_gap(outcome, reference) if reference is not None else None
+        return None if gap is None else f"{100.0 * gap.lost:.1f}".replace("-0.0", "0.0")
+
+    def seconds(outcome: Outcome) -> Cell:
+        spent = total_cost(outcome, group.setting)
+        return None if spent is None or units is None else f"{units.seconds(spent):.1f}"
+
+    columns: dict[str, Callable[[Outcome], Cell]] = {
+        "method": lambda o: o.method.name,
+        "epoch": lambda o: _one_decimal(o.epoch),
+        "fired": _fired,
+        "test error, %": lambda o: _one_decimal(o.metrics["test_error"], 100.0),
+        "lost": lost,
+    }
+    if units is not None and group.setting.num_samples is not None:
+        columns["seconds"] = seconds
+    columns[NOTES] = _notes
+    best = best_outcome(outcomes)
+    bold = {(number, column) for number, o in enumerate(shown) if o is best for column in columns}
+    return Table.from_items(shown, columns, group.title, frozenset(bold))
+
+
+def _one_decimal(value: Estimate, factor: float = 1.0) -> str:
+    """A mean and its deviation, short enough for a narrow table."""
+    deviation = "" if value.std is None else f" ± {factor * value.std:.1f}"
+    return f"{factor * value.mean:.1f}{deviation}"
+
+
+def _fired(outcome: Outcome) -> str | None:
+    """How often the rule fired; None for a method without a rule."""
+    if outcome.method.rule is None:
+        return None
+    return f"{outcome.num_fired}/{len(outcome.choices)}" if outcome.num_fired else "never"
 
 
 def _metric(name: str, outcome: Outcome) -> Estimate | None:
@@ -202,6 +258,38 @@ def thresholds_table(
     for name in ("best", "mean", "std"):
         rows.append({"threshold": name, **{title: getattr(each, name) for title, each in spreads.items()}})
     return Table(("threshold", *spreads, "epoch", NOTES), tuple(rows), f"{group.title}: {method.title}")
+
+
+def short_thresholds(group: Group, methods: Iterable[StoppingMethod]) -> Table:
+    """The test loss of each method over the thresholds on the mean curve, one row per method.
+
+    At most five: the signal to show first, cross-validation, then the methods with the lowest mean. The lowest mean is
+    bold.
+    """
+    found: list[tuple[StoppingMethod, list[Outcome], Spread]] = []
+    for method in methods:
+        outcomes = over_thresholds(group, method)
+        found.append((method, outcomes, spread(outcomes)))
+    first = main_signal(group)
+    found.sort(key=lambda each: each[2].mean if math.isfinite(each[2].mean) else math.inf)
+    found.sort(key=lambda each: (each[0].signal != first, each[0].signal is not None))
+    rows: list[dict[str, Cell]] = []
+    for method, outcomes, values in found[:NUM_MAIN]:
+        best = next((o.method.rule for o, v in zip(outcomes, values.values, strict=True) if v == values.best), None)
+        rows.append(
+            {
+                "method": method.title,
+                "best loss": values.best,
+                "at": None if best is None else rule_name(best),
+                "mean loss": values.mean,
+                "std": values.std,
+                "did not fire": f"{values.num_silent}/{len(outcomes)}",
+            }
+        )
+    finite = [(float(values.mean), number) for number, (_, _, values) in enumerate(found[:NUM_MAIN])]
+    lowest = min((each for each in finite if math.isfinite(each[0])), default=None)
+    bold = frozenset() if lowest is None else frozenset((lowest[1], column) for column in rows[0])
+    return Table(tuple(rows[0]), tuple(rows), group.title, bold)
 
 
 def sensitivity_table(

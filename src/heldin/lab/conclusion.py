@@ -14,13 +14,16 @@ from heldin.errors import ArgumentError, near_match
 from heldin.lab.curves import Group, curve_of, has, mean
 from heldin.lab.methods import Kind, StoppingMethod, authors_method, measured_signals, rule_name
 from heldin.lab.select import Outcome, Protocol, compare
+from heldin.lab.store import RunRecord
 from heldin.rules import ConsecutiveRises, NthRise
 from heldin.rules.rises import ordinal
 from heldin.types import Direction
 
 PREFERRED = "gradient_disparity"
 ERRORS = ("train_error", "test_error")
-HARDLY = 0.9  # of the highest error: an error that never fell below this has hardly changed
+HARDLY = 0.9  # of the highest value: an error or a loss that never fell below this has hardly changed
+MIN_CONSTANT = 3  # epochs with the same errors: fewer may be a coincidence
+NUM_MAIN = 5  # rows of a short table
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ def conclude(group: Group, outcomes: Sequence[Outcome] | None = None, *, signal:
     best = best_epochs(found)
     if best is None:
         return _without_full_runs(group, found)
-    known = [each for method in _contenders(group, signal) if (each := find_outcome(found, method)) is not None]
+    known = _contenders(group, found, signal)
     contenders = [each for each in known if {*each.seeds} & {*best.seeds}]
     seeds = set(best.seeds).intersection(*(each.seeds for each in contenders))
     gaps = [gap for each in contenders if (gap := error_gap(each, best, seeds)) is not None]
@@ -58,15 +61,41 @@ def conclude(group: Group, outcomes: Sequence[Outcome] | None = None, *, signal:
 
 
 def hardly_learned(group: Group) -> str | None:
-    """A warning if neither the training nor the test error ever fell much; None otherwise."""
+    """A warning if the networks of a group did not learn; None otherwise.
+
+    Either neither the training nor the test error ever fell much, or all networks ended at constant errors and a
+    constant loss, as one that predicts the largest class for every sample does.
+    """
     full = [record for record in group.full if has(record, "train_error") and has(record, "test_error")]
+    if not full:
+        return None
     errors = {name: [e for r in full for e in curve_of(r, name) if e is not None] for name in ERRORS}
-    if not full or any(min(values) <= HARDLY * max(values) for values in errors.values()):
+    if all(min(values) > HARDLY * max(values) for values in errors.values()):
+        found = f"the training error never fell below {100.0 * min(errors['train_error']):.1f} %"
+    elif all(map(_ends_constant, full)):
+        found = (
+            f"the training error stayed at {100.0 * errors['train_error'][-1]:.1f} % and the test error at "
+            f"{100.0 * errors['test_error'][-1]:.1f} %, as if every sample got the same class"
+        )
+    else:
         return None
     return (
-        f"The network has hardly begun to learn: its training error never fell below "
-        f"{100.0 * min(errors['train_error']):.1f} %. Train longer, with a larger --learning-rate or a smaller "
-        "--batch-size, before comparing stopping methods."
+        f"Nothing learnt here: {found}. Train longer, with another --learning-rate or a smaller --batch-size, before "
+        "comparing stopping methods."
+    )
+
+
+def _ends_constant(record: RunRecord) -> bool:
+    """Whether the errors, above 0, are the same in each epoch of the second half, and the loss hardly falls there."""
+    half = len(record.epochs) // 2
+    train, test = (curve_of(record, name)[half:] for name in ERRORS)
+    losses = [loss for loss in curve_of(record, "train_loss")[half:] if loss is not None]
+    return (
+        len(train) >= MIN_CONSTANT
+        and len({*train}) == len({*test}) == 1
+        and bool(train[0])
+        and len(losses) == len(train)
+        and min(losses) > HARDLY * max(losses)
     )
 
 
@@ -96,6 +125,48 @@ def error_gap(outcome: Outcome, best: Outcome, seeds: set[int] | None = None) ->
     return ErrorGap(outcome, lost, shared) if math.isfinite(lost) else None
 
 
+def best_outcome(outcomes: Sequence[Outcome]) -> Outcome | None:
+    """The method with the lowest test error that works without the test data, each run by its own curve.
+
+    Of equal ones, a method whose rule fired comes first. None if there is none.
+    """
+    ranked = _ranked_by_error([each for each in outcomes if each.method.realizable], best_epochs(outcomes))
+    return ranked[0] if ranked else None
+
+
+def main_outcomes(group: Group, outcomes: Sequence[Outcome], *, signal: str | None = None) -> list[Outcome]:
+    """The outcomes of a short table, lowest test error first, each run by its own curve.
+
+    They are the best epoch, the best method, the signal to show first, no early stopping and cross-validation; if some
+    of these are missing or the same, the next best methods follow.
+    """
+    best = best_epochs(outcomes)
+    known = _contenders(group, outcomes, signal)
+    known.sort(key=lambda each: each.method.kind not in (Kind.SIGNAL, Kind.NEVER))
+    ranked = _ranked_by_error(outcomes, best)
+    others = [each for each in ranked if each.method.realizable]
+    chosen = [each for each in (best, best_outcome(outcomes), *known, *others) if each is not None]
+    distinct = list(dict.fromkeys(each.method for each in chosen))[:NUM_MAIN]
+    return [each for each in ranked if each.method in distinct]
+
+
+def _ranked_by_error(outcomes: Sequence[Outcome], best: Outcome | None) -> list[Outcome]:
+    """The outcomes of each run by its own curve, lowest test error first; paired by seed with the best epochs."""
+
+    def position(outcome: Outcome) -> tuple[bool, float, bool, bool]:
+        gap = error_gap(outcome, best) if best is not None else None
+        lost = gap.lost if gap is not None else outcome.metrics["test_error"].mean
+        unknown = math.isnan(lost) or (best is not None and gap is None)
+        return unknown, 0.0 if math.isnan(lost) else lost, outcome.method.realizable, _never_fired(outcome)
+
+    shown = [each for each in outcomes if each.protocol is Protocol.PER_RUN and "test_error" in each.metrics]
+    return sorted(shown, key=position)
+
+
+def _never_fired(outcome: Outcome) -> bool:
+    return outcome.method.rule is not None and outcome.num_fired == 0
+
+
 def require_signal(group: Group, signal: str) -> None:
     """Raise an error if the runs of a group did not measure this signal."""
     measured = measured_signals(group)
@@ -106,7 +177,8 @@ def require_signal(group: Group, signal: str) -> None:
         )
 
 
-def _contenders(group: Group, signal: str | None) -> list[StoppingMethod]:
+def _contenders(group: Group, outcomes: Sequence[Outcome], signal: str | None) -> list[Outcome]:
+    """The signal, cross-validation and no early stopping, with the default rules or else those of `outcomes`."""
     if signal is not None:
         require_signal(group, signal)
     chosen = signal or main_signal(group)
@@ -114,13 +186,24 @@ def _contenders(group: Group, signal: str | None) -> list[StoppingMethod]:
     for folds in group.folds:
         kinds = (Kind.KFOLD, Kind.KPLUS) if group.fold_sets(folds) else (Kind.HOLDOUT,)
         methods += [StoppingMethod(kind, rule=NthRise(), folds=folds) for kind in kinds]
-    return [*methods, StoppingMethod(Kind.NEVER)]
+    methods.append(StoppingMethod(Kind.NEVER))
+    return [each for method in methods if (each := _find_similar(outcomes, method)) is not None]
+
+
+def _find_similar(outcomes: Sequence[Outcome], method: StoppingMethod) -> Outcome | None:
+    """The outcome of this method, or else of the same method with another rule."""
+
+    def without_rule(method: StoppingMethod) -> tuple[object, ...]:
+        return method.kind, method.signal, method.folds
+
+    similar = [each.method for each in outcomes if without_rule(each.method) == without_rule(method)]
+    return find_outcome(outcomes, method if method in similar or not similar else similar[0])
 
 
 def _without_full_runs(group: Group, outcomes: Sequence[Outcome]) -> str:
     kinds = (Kind.KFOLD, Kind.HOLDOUT)
     methods = [StoppingMethod(kind, rule=NthRise(), folds=folds) for folds in group.folds for kind in kinds]
-    known = [each for method in methods if (each := find_outcome(outcomes, method)) is not None]
+    known = [each for method in methods if (each := _find_similar(outcomes, method)) is not None]
     gaps = [ErrorGap(each, each.regret["test_error"].mean, each.seeds) for each in known]
     finite = [gap for gap in gaps if math.isfinite(gap.lost)]
     if not finite:
@@ -134,8 +217,7 @@ def _ranked(gaps: Sequence[ErrorGap]) -> str:
     unit = " points of test error"
     for gap in sorted(gaps, key=lambda gap: gap.lost):
         points = round(100.0 * gap.lost, 1)
-        silent = gap.outcome.method.rule is not None and gap.outcome.num_fired == 0
-        name = _noun(gap.outcome.method) + (", which never occurred," if silent else "")
+        name = _noun(gap.outcome.method) + (", which never occurred," if _never_fired(gap.outcome) else "")
         what = f"{'lost' if points > 0.0 else 'gained'} {abs(points):.1f}{unit}" if points else "lost nothing"
         phrases.append(f"{name} {what}")
         unit = "" if points else unit

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -23,8 +23,9 @@ else:
     import tomli as tomllib
 
 from heldin.errors import ArgumentError, near_match, require_choice, require_integer, require_number, short_repr
-from heldin.lab.registry import INITS, LOSSES, MODELS, OPTIMIZERS, USER_MODEL
-from heldin.signals import Signal, from_label
+
+if TYPE_CHECKING:
+    from heldin.signals import Signal
 
 DEFAULT_SIGNALS = (
     "gradient_disparity",
@@ -83,6 +84,8 @@ def parse_signal(label: str) -> SignalRequest:
             "A signal should be a label such as 'cosine', 'cosine@fixed', 'cosine@training' or 'cosine@s=20'. "
             f"Found {short_repr(label)}."
         )
+    from heldin.signals import from_label  # imports torch, which the help of the command line does not need
+
     num_batches = None if match["s"] is None else int(match["s"])
     if num_batches == 1:
         raise ArgumentError(f"At least 2 batches are needed to compare gradients. Found {label!r}.")
@@ -195,6 +198,8 @@ class RunSpec:
                 _require_at_most("folds", self.folds, self.num_samples, bound_name="num_samples")
 
     def _check_training(self) -> None:
+        from heldin.lab.registry import INITS, LOSSES, MODELS, OPTIMIZERS, USER_MODEL  # imports torch
+
         if isinstance(self.model, str) and USER_MODEL.fullmatch(self.model):
             _require_name("model", self.model)
         else:
