@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from textwrap import shorten
 
 from heldin.errors import StoreError
 from heldin.lab.curves import require_one_version
@@ -18,6 +19,7 @@ from paper.harness.records import OnDamage, read_records, read_store, record_fil
 from paper.harness.verdicts import Headline, JudgedItem, read_headlines
 
 LAPTOP, AS_PRINTED = PROFILES = ("laptop", "paper")
+MAX_CLAIM = 70  # characters of a claim in a list
 
 PrepareData = Callable[[Path, "Path | str | None", Iterable[str]], "Path | str | None"]
 """A folder for prepared data, the data root, names of datasets -> the data root to use."""
@@ -224,7 +226,8 @@ def plan_rows(
 ) -> list[dict[str, object]]:
     """Return one row per item, and the sum.
 
-    The columns are the runs of the item, those missing, those missing that no item above has, and their minutes.
+    The columns are the runs of the item, those missing, those missing that no item above has, their minutes, and what
+    the item shows.
     """
     absent = {*missing_runs(paper, items, profile, store, bundled=bundled, damaged=damaged)}
     left, rows, total = set(absent), [], 0.0
@@ -239,8 +242,9 @@ def plan_rows(
                 "missing": len(specs & absent),
                 "new": len(new),
                 "minutes": round(minutes, 1) if minutes or not new else None,
+                "shows": shorten(item.claim, MAX_CLAIM, placeholder=" ..."),
             }
         )
         left, total = left - new, total + minutes
     counts = {"runs": len(run_order(items, profile)), "missing": len(absent), "new": len(absent)}
-    return [*rows, {"item": "all", **counts, "minutes": round(total, 1) or None}]
+    return [*rows, {"item": "all", **counts, "minutes": round(total, 1) or None, "shows": None}]

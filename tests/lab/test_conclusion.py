@@ -194,7 +194,7 @@ def test_a_network_that_has_hardly_learned_is_reported(train, test, hardly):
     ],
 )
 def test_a_network_that_predicts_the_largest_class_is_reported(train, loss, constant):
-    record = disparity([0.5, 0.35, 0.2, 0.2, 0.2, 0.2])
+    record = run([0.5, 0.35, 0.2, 0.2, 0.2, 0.2])
     pairs = zip(record.epochs, train, loss, strict=True)
     lines = tuple({**line, "train_error": error, "train_loss": loss} for line, error, loss in pairs)
     warning = hardly_learned(group_of(RunRecord(record.spec, lines, True)))

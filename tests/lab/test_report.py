@@ -247,9 +247,21 @@ def test_the_order_of_methods():
         *(f"{name}, t{number}(5)" for name in each for number in (1, 2)),
         "no early stopping",
     ]
-    assert [re.search(r'^<tr class="(\w+)"', row)[1] for row in raw_rows(page) if "<tr class" in row] == [
-        "over", "oracle", "oracle", "deciding",
-    ]  # fmt: skip
+    classes = [re.search(r'^<tr class="([\w ]+)"', row)[1] for row in raw_rows(page) if "<tr class" in row]
+    assert classes == ["over", "oracle", "oracle", "deciding best"]
+
+
+def test_the_best_method_and_rules_that_never_fired_are_marked():
+    falling = RISING[::-1]  # no rise for 2-fold, and no fall for a cosine that rises
+    found = outcomes(run([0.5, 0.4, 0.3, 0.2, 0.2, 0.2, 0.2, 0.1], signals=("cosine",)), *folded(falling))
+    page = comparison_html(found, "cosine")
+    assert [row[0] for row in rows(page) if "rule never fired" in row[0]] == [
+        f"{name}, t{number}(5) {mark} {mark + 1} rule never fired"
+        for name in ("cosine", "2-fold", "2+-fold", "2-fold, each fold by itself", "1/2 held out")
+        for number, mark in ((1, 1), (2, 3))
+    ]
+    (best,) = (row for row in raw_rows(page) if row.startswith('<tr class="best"'))
+    assert "no early stopping" in best
 
 
 @pytest.mark.parametrize(
@@ -292,7 +304,10 @@ def test_notes_are_numbered_and_listed_once():
     falling = RISING[::-1]
     page = comparison_html(outcomes(run(signals=("cosine",)), *folded(falling)), "cosine")  # bad is a cosine that falls
     names = [row[0] for row in rows(page)]
-    assert {"cosine, t1(5) 1 2", "2-fold, t1(5) 1 2", "cosine, t2(5) 3 4", "no early stopping"} <= {*names}
+    assert {"cosine, t1(5) 1 2", "2-fold, t1(5) 1 2", "cosine, t2(5) 3 4"} <= {
+        name.removesuffix(" rule never fired") for name in names
+    }
+    assert "no early stopping" in names
     assert re.findall("<li>(.*?)</li>", page) == [
         f"{seen}: {rule}(5) never fired, so the last epoch is used"
         for rule in ("t1", "t2")

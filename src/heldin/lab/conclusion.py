@@ -157,13 +157,14 @@ def _ranked_by_error(outcomes: Sequence[Outcome], best: Outcome | None) -> list[
         gap = error_gap(outcome, best) if best is not None else None
         lost = gap.lost if gap is not None else outcome.metrics["test_error"].mean
         unknown = math.isnan(lost) or (best is not None and gap is None)
-        return unknown, 0.0 if math.isnan(lost) else lost, outcome.method.realizable, _never_fired(outcome)
+        return unknown, 0.0 if math.isnan(lost) else lost, outcome.method.realizable, never_fired(outcome)
 
     shown = [each for each in outcomes if each.protocol is Protocol.PER_RUN and "test_error" in each.metrics]
     return sorted(shown, key=position)
 
 
-def _never_fired(outcome: Outcome) -> bool:
+def never_fired(outcome: Outcome) -> bool:
+    """Whether the rule of a method stopped in none of the cases, so that the last epoch is used."""
     return outcome.method.rule is not None and outcome.num_fired == 0
 
 
@@ -217,7 +218,7 @@ def _ranked(gaps: Sequence[ErrorGap]) -> str:
     unit = " points of test error"
     for gap in sorted(gaps, key=lambda gap: gap.lost):
         points = round(100.0 * gap.lost, 1)
-        name = _noun(gap.outcome.method) + (", which never occurred," if _never_fired(gap.outcome) else "")
+        name = _noun(gap.outcome.method) + (", which never occurred," if never_fired(gap.outcome) else "")
         what = f"{'lost' if points > 0.0 else 'gained'} {abs(points):.1f}{unit}" if points else "lost nothing"
         phrases.append(f"{name} {what}")
         unit = "" if points else unit

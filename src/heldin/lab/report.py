@@ -19,7 +19,17 @@ from typing import Any, TypeAlias
 import heldin
 from heldin.errors import ArgumentError, missing_package
 from heldin.lab.charts import SHOWN, Json, chart_of
-from heldin.lab.conclusion import best_epochs, conclude, error_gap, find_outcome, main_signal, require_signal
+from heldin.lab.conclusion import (
+    best_epochs,
+    best_outcome,
+    conclude,
+    error_gap,
+    find_outcome,
+    hardly_learned,
+    main_signal,
+    never_fired,
+    require_signal,
+)
 from heldin.lab.costs import total_cost, unit_seconds
 from heldin.lab.curves import METRICS, Estimate, Group, groups, setting_of
 from heldin.lab.methods import ORACLES, Kind, StoppingMethod, authors_method, measured_signals
@@ -44,7 +54,8 @@ GUIDE = (
     "over the seeds, and all seeds share its epoch. Numbers are means, with the standard deviation if there are "
     "several values.",
     "“Lost” is the test error, in percentage points, above that of the best epoch of the runs on all the data, seed by "
-    "seed. The best epochs themselves are chosen by the test data, so no method can reach them in practice.",
+    "seed. The best epochs themselves are chosen by the test data, so no method can reach them in practice. The row "
+    "in bold is the method with the lowest test error of all others, here and with these seeds.",
 )
 
 
@@ -148,7 +159,8 @@ class _Setting:
 
     def section(self, timings: Sequence[Line], num_samples: int | None) -> Markup:
         group = self.group
-        parts = [element("h2", self.name), _facts(group), element("p", self.conclusion, class_="conclusion")]
+        flag = [" ", element("span", "nothing learnt here", class_="flag")] if hardly_learned(group) else []
+        parts = [element("h2", self.name, *flag), _facts(group), element("p", self.conclusion, class_="conclusion")]
         if group.unfinished:
             ids = ", ".join(group.unfinished)
             text = f"Left out because they are not finished: {len(group.unfinished)} runs ({ids})."
@@ -258,7 +270,9 @@ def _comparison(outcomes: Sequence[Outcome], methods: Sequence[StoppingMethod], 
     def name(method: StoppingMethod) -> Markup:
         each = [f"{SEEN[p]}: {note}" for p in Protocol if (o := found[method, p]) for note in o.notes]
         marks = [notes.setdefault(note, len(notes) + 1) for note in dict.fromkeys(each)]
-        return join([method.name.replace("_", " "), *(element("sup", mark) for mark in marks)], " ")
+        outcome = found[method, Protocol.PER_RUN]
+        flags = [element("span", "rule never fired", class_="flag")] if outcome and never_fired(outcome) else []
+        return join([method.name.replace("_", " "), *(element("sup", mark) for mark in marks), *flags], " ")
 
     def value(protocol: Protocol, quantity: str, method: StoppingMethod) -> Cell:
         outcome = found[method, protocol]
@@ -282,14 +296,17 @@ def _comparison(outcomes: Sequence[Outcome], methods: Sequence[StoppingMethod], 
             titles[column] = METRICS[quantity].title + METRICS[quantity].unit if quantity in METRICS else quantity
         headings.append((SEEN[protocol], len(shown) + (protocol is Protocol.PER_RUN)))
     table = Table.from_items(methods, columns)
-    drawn = table.html(headings=headings, titles=titles, row_classes=[_row_class(m, signal) for m in methods])
+    winner = best_outcome(outcomes)
+    classes = [_row_class(m, signal, best=winner is not None and m == winner.method) for m in methods]
+    drawn = table.html(headings=headings, titles=titles, row_classes=classes)
     return join([drawn, element("ol", *(element("li", note) for note in notes), class_="notes") if notes else ""])
 
 
-def _row_class(method: StoppingMethod, signal: str | None) -> str | None:
+def _row_class(method: StoppingMethod, signal: str | None, *, best: bool = False) -> str | None:
     if method.kind in ORACLES:
         return "oracle"
-    return "deciding" if signal is not None and method == authors_method(signal) else None
+    deciding = signal is not None and method == authors_method(signal)
+    return " ".join(["deciding"] * deciding + ["best"] * best) or None
 
 
 def _number(value: Estimate | None, factor: float, decimals: int) -> Cell:
