@@ -113,7 +113,7 @@ def test_the_plan_counts_shared_runs_once(paper, items, store, tmp_path):
     rows = plan_rows(paper, items, "laptop", tmp_path / "empty")
     assert [tuple(row.values()) for row in rows] == [
         ("tab:tiny", 2, 2, 2, 1.0, "Errors are high."),
-        ("fig:same", 2, 2, 0, 0.0, "Errors are high."),
+        ("fig:same", 2, 2, 0, 0.0, "The same runs, drawn."),
         ("all", 2, 2, 2, 1.0, None),
     ]
     assert [row["missing"] for row in plan_rows(paper, items, "laptop", store)] == [0, 0, 0]
