@@ -1,6 +1,7 @@
 """The cost of readings from the gradients of training (`probes="training"`), as ratios.
 
-Claim: an epoch of training with a reading at its end takes at most 1.03 times as long as one without. With 4
+Bars, printed with the figures: an epoch of training with a reading at its end should take at most 1.03 times as long as
+one without. With 4
 micro-batches per step it takes at most 1.03 times as long with a reading every 10 steps, and 1.15 times with one at
 every step. A reading holds at most s + 1 gradients.
 

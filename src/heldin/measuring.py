@@ -30,7 +30,7 @@ from heldin.errors import (
     require_integer,
     warn,
 )
-from heldin.needs import BatchGradients, MeasurementContext, compute_needs, mean_loss
+from heldin.needs import MeasurementContext, compute_needs, mean_loss
 from heldin.probing.batches import Batch, as_list, draw, in_order, refuse_samples_second, split_batch
 from heldin.probing.isolation import UndoOnError, derive_seed
 from heldin.probing.losses import NEEDS_SAMPLE_LOSSES, BatchLoss, LossFunction, SampleLosses
@@ -295,7 +295,7 @@ class SignalReader:
     @property
     def knows_loss(self) -> bool:
         """Whether its readings have the mean loss of the batches: whether a signal uses their gradients."""
-        return any(isinstance(signal.needs, BatchGradients) for signal in self.signals.values())
+        return any(signal.needs.knows_losses for signal in self.signals.values())
 
     def observe_losses(self, losses: Tensor, loss: Tensor | None = None) -> None:
         """Take the gradient of the backward pass of these losses, if the next reading needs it.

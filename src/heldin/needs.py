@@ -104,6 +104,7 @@ class Need(ABC, Generic[Payload]):
         per_sample: whether gradients of single samples are computed.
         splits_losses: whether a batch that cannot be divided (a graph) may be used, by `num_parts` of the context.
         sums_over_parameters: whether the payload is a sum over parameters, so that some layers can be measured alone.
+        knows_losses: whether the payload has the losses of the batches.
     """
 
     takes_steps: ClassVar[bool] = False
@@ -111,6 +112,7 @@ class Need(ABC, Generic[Payload]):
     per_sample: ClassVar[bool] = False
     splits_losses: ClassVar[bool] = False
     sums_over_parameters: ClassVar[bool] = False
+    knows_losses: ClassVar[bool] = False
 
     @property
     def uses_sample_losses(self) -> bool:
@@ -198,6 +200,7 @@ class BatchGradients(Need[Gram]):
 
     splits_losses: ClassVar[bool] = True
     sums_over_parameters: ClassVar[bool] = True
+    knows_losses: ClassVar[bool] = True
 
     rescale: Rescale = "std"
     against: bool = False
