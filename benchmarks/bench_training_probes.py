@@ -1,9 +1,8 @@
 """The cost of readings from the gradients of training (`probes="training"`), as ratios.
 
 Bars, printed with the figures: an epoch of training with a reading at its end should take at most 1.03 times as long as
-one without. With 4
-micro-batches per step it takes at most 1.03 times as long with a reading every 10 steps, and 1.15 times with one at
-every step. A reading holds at most s + 1 gradients.
+one without. With 4 micro-batches per step it should take at most 1.03 times as long with a reading every 10 steps, and
+1.15 times with one at every step. A reading should hold at most s + 1 gradients.
 
 Method: two copies of a network train on the same batches, one of them with a stopper; in each repeat both train for an
 epoch, in alternating order. The median over repeats of the ratio of their processor times (`time.process_time`, one
