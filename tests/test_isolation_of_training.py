@@ -267,7 +267,7 @@ class Unused(nn.Module):
 
 
 class Schedule:
-    """A weight that falls with the number of calls, with objects of its own."""
+    """A weight that falls with the number of calls, with nested objects."""
 
     def __init__(self):
         self.calls, self.total, self.history, self.inner = 0, torch.zeros(()), [], {"rates": [Rate()]}

@@ -1,6 +1,6 @@
 """One reading for all ranks of a distributed run.
 
-`together="mean"`: every rank measures on batches of its own share of the data, and all ranks continue with the mean of
+`together="mean"`: every rank measures on batches of its share of the data, and all ranks continue with the mean of
 their readings. `together="exact"`: the s batches are spread over the ranks, and all ranks continue with the reading of
 all s gradients. Either way the result is computed from the same numbers in the same order, so values, decisions and
 reasons are identical. An exception on one rank is raised on all of them, so that no rank waits for another forever.

@@ -39,7 +39,7 @@ class RunLogger:
     """Logs to a run of Weights & Biases, without changing the steps under which training logs.
 
     A run drops what is logged under an earlier step than its latest one, so the number of the reading is logged as a
-    metric of its own, the x-axis of our values, which are added to the present row of the run.
+    separate metric, the x-axis of our values, which are added to the present row of the run.
     """
 
     def __init__(self, run: Any) -> None:

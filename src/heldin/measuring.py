@@ -568,7 +568,7 @@ class Drawn(NamedTuple):
 
 def _observed_only(model: nn.Module, batch: Batch) -> Tensor:
     """The losses of a `SignalReader` without a loss: those that training observes."""
-    raise LossError('With probes="training" there is no loss to compute: the losses are those that training observes.')
+    raise LossError('With probes="training" no loss is computed: the losses are those that training observes.')
 
 
 def _as_arguments(arguments: Mapping[str, Any]) -> str:

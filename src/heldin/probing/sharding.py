@@ -84,7 +84,7 @@ class Shards(Ranks):
             sizes = zip(parameter.placements, parameter.device_mesh.shape, strict=True)
             num_copies = math.prod(size for placement, size in sizes if placement.is_replicate())
             grad = grad.to_local()
-        elif self._wrapped():  # FSDP leaves it alone: each rank has the gradient of its own samples
+        elif self._wrapped():  # FSDP leaves it alone: each rank has the gradient of its samples
             grad = grad.clone()
             torch.distributed.all_reduce(grad)
             grad /= self.num_ranks

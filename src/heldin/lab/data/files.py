@@ -61,7 +61,7 @@ def require_folder(root: Path | str | None) -> None:
 
 
 def expand_home(path: Path) -> Path:
-    """Replace `~` at the beginning by the home folder; unchanged if there is no such user."""
+    """Replace `~` at the beginning by the home folder; unchanged if the user does not exist."""
     try:
         return path.expanduser()
     except RuntimeError:
