@@ -226,6 +226,8 @@ def _other_gradients(probe: Probe, split: _Split) -> Iterator[list[Tensor]]:
             try:
                 found = vectorized(chunk)
             except Exception as error:  # whatever a model raises inside vmap; its own errors are raised again below
+                if isinstance(error.__context__, KeyboardInterrupt):  # vmap could not close its levels
+                    raise error.__context__ from None
                 problem = f"{type(error).__name__}: {error}".split("\n")[0][:200]
                 found = _one_by_one(probe, chunk, rebuild, split.rest)
                 probe.warn_once(
