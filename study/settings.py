@@ -21,10 +21,12 @@ SIGNALS = (
     "gradient_disparity",
     "gradient_disparity[rescale=std_detached]",
     "gradient_disparity[rescale=none]",
+    "gradient_disparity[rescale=std_detached]@training",
     "label_wave",
     "gwa",
 )
-"""What runs on all the data measure on new batches in every epoch; all else follows from their detailed readings."""
+"""What runs on all the data measure in every epoch, on new batches or from the last batches of training; all else
+follows from their detailed readings."""
 
 MAJORITY_ERROR = {
     "letter": 0.96,
