@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from heldin.lab.compare import pearson
 from heldin.lab.curves import Curve, Estimate, curve_of, estimate, has, mean_curve, value_at
+from heldin.lab.method_tables import pearson
 from heldin.lab.store import RunRecord
 from paper.harness import MEAN_CURVE, NO_PROTOCOL, PER_RUN, RunGroup
 from paper.stops import mean, point_estimate

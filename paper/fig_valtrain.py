@@ -1,7 +1,7 @@
 """Figure valtrain: disparity between training and validation batches."""
 
-from heldin.lab.compare import pearson
 from heldin.lab.curves import Estimate
+from heldin.lab.method_tables import pearson
 from heldin.lab.spec import RunSpec
 from paper.data import CIFAR10, CIFAR100
 from paper.harness import NO_PROTOCOL, Item, Result, Runs

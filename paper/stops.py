@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from heldin.lab.compare import comparison
 from heldin.lab.curves import Estimate, curve_of, estimate, has, mean_curve, value_at
 from heldin.lab.figures import CurvesDisplay
+from heldin.lab.method_tables import comparison
 from heldin.lab.methods import FOLD_KINDS, Kind, StoppingMethod
 from heldin.lab.store import RunRecord
 from heldin.lab.tables import Table

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from heldin.lab.compare import Spread, sensitivity
 from heldin.lab.curves import Estimate
+from heldin.lab.method_tables import Spread, sensitivity
 from heldin.lab.tables import Cell, Table
 from paper.correlations import difference_by_seed
 from paper.harness import MEAN_CURVE, NO_PROTOCOL, PER_RUN, PROTOCOLS, Item, Result, Runs, merge

@@ -1,7 +1,7 @@
 """Table var: disparity and variance, correlated with the test loss."""
 
-from heldin.lab.compare import correlation_table
 from heldin.lab.curves import Estimate, estimate
+from heldin.lab.method_tables import correlation_table
 from paper.correlations import correlations
 from paper.harness import PROTOCOLS, Item, Result, Runs
 from paper.settings import (

@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from heldin.lab.compare import thresholds, thresholds_table
 from heldin.lab.curves import estimate
+from heldin.lab.method_tables import thresholds, thresholds_table
 from heldin.lab.methods import StoppingMethod, rule_name
 from heldin.lab.select import Outcome
 from heldin.lab.tables import Table

@@ -9,7 +9,7 @@ import pytest
 from tests.records import group_of, record_of
 
 from heldin.lab.charts import MAX_POINTS, chart_of
-from heldin.lab.select import compare
+from heldin.lab.select import outcomes_of
 from heldin.lab.spec import RunSpec
 
 SPEC = RunSpec(dataset="digits", num_samples=200, epochs=4000, signals=())
@@ -24,7 +24,7 @@ def run(loss, *, val=None, signals=None, auc=None, error=None, **changes):
 
 def chart(*records, signal=None):
     group = group_of(*records)
-    drawn = chart_of(group, compare(group), signal)
+    drawn = chart_of(group, outcomes_of(group), signal)
     json.dumps(drawn, allow_nan=False)
     return drawn
 

@@ -19,7 +19,7 @@ from heldin.lab.conclusion import (
     main_signal,
 )
 from heldin.lab.methods import Kind, StoppingMethod, measured_signals
-from heldin.lab.select import Protocol, compare
+from heldin.lab.select import Protocol, outcomes_of
 from heldin.lab.spec import RunSpec
 from heldin.lab.store import RunRecord
 from heldin.rules import NthRise
@@ -144,7 +144,7 @@ def test_an_unknown_signal_raises_with_the_nearest_name():
 
 def test_what_was_lost_is_paired_by_seed():
     group = group_of(disparity(OVERFITS), disparity(LEARNS, seed=1), *folds([0.3] * 8))
-    outcomes = compare(group)
+    outcomes = outcomes_of(group)
     verdict = error_gap(
         find_outcome(outcomes, StoppingMethod(Kind.KFOLD, rule=NthRise(), folds=2)), best_epochs(outcomes)
     )
@@ -156,11 +156,11 @@ def test_a_signal_without_values_is_left_out():
     group = group_of(run([0.5], signals={"label_wave": [None], "sign": [0.1]}))
     assert measured_signals(group) == ("sign",)
     assert main_signal(group) == "sign"
-    assert {outcome.method.signal for outcome in compare(group)} == {None, "sign"}
+    assert {outcome.method.signal for outcome in outcomes_of(group)} == {None, "sign"}
 
 
 def test_outcomes_are_found_by_method_and_protocol():
-    outcomes = compare(group_of(disparity(OVERFITS)))
+    outcomes = outcomes_of(group_of(disparity(OVERFITS)))
     method = StoppingMethod(Kind.SIGNAL, "gradient_disparity", NthRise())
     assert {find_outcome(outcomes, method, protocol).protocol for protocol in Protocol} == {*Protocol}
     assert find_outcome(outcomes, StoppingMethod(Kind.SIGNAL, "cosine", NthRise())) is None
@@ -203,26 +203,26 @@ def test_a_network_that_predicts_the_largest_class_is_reported(train, loss, cons
 
 
 def test_the_best_method_is_found_whichever_it_is():
-    outcomes = compare(group_of(disparity(OVERFITS), *folds([0.25] * 8)))
+    outcomes = outcomes_of(group_of(disparity(OVERFITS), *folds([0.25] * 8)))
     assert best_outcome(outcomes).method.folds == 2
     assert best_outcome([each for each in outcomes if each.method.folds is None]).method.signal == "gradient_disparity"
-    learns = compare(group_of(disparity(LEARNS)))
+    learns = outcomes_of(group_of(disparity(LEARNS)))
     assert best_outcome(learns).by_seed("test_error") == best_epochs(learns).by_seed("test_error")
     assert best_outcome([]) is None
 
 
 def test_a_rule_that_never_fired_is_not_the_best_of_equal_methods():
-    outcomes = compare(group_of(run(LEARNS, signals={"gradient_disparity": [1.0] * 8})))
+    outcomes = outcomes_of(group_of(run(LEARNS, signals={"gradient_disparity": [1.0] * 8})))
     assert best_outcome(outcomes).method.kind is Kind.NEVER
 
 
 def test_the_main_rows_are_at_most_five_and_sorted():
     group = group_of(disparity(OVERFITS), *folds([0.25] * 8))
-    shown = main_outcomes(group, compare(group))
+    shown = main_outcomes(group, outcomes_of(group))
     assert len(shown) == 5
     assert [each.method.kind for each in shown[:1]] == [Kind.ORACLE_ERROR]
     assert {Kind.SIGNAL, Kind.KFOLD, Kind.NEVER} <= {each.method.kind for each in shown}
     errors = [each.metrics["test_error"].mean for each in shown]
     assert errors == sorted(errors)
     assert {each.protocol for each in shown} == {Protocol.PER_RUN}
-    assert len(main_outcomes(group_of(run(OVERFITS)), compare(group_of(run(OVERFITS))))) == 2
+    assert len(main_outcomes(group_of(run(OVERFITS)), outcomes_of(group_of(run(OVERFITS))))) == 2

@@ -12,7 +12,7 @@ from heldin.errors import ArgumentError
 from heldin.lab.curves import groups
 from heldin.lab.figures import ComparisonDisplay, CurvesDisplay, ScatterDisplay
 from heldin.lab.methods import Kind, StoppingMethod
-from heldin.lab.select import compare
+from heldin.lab.select import outcomes_of
 from heldin.lab.spec import RunSpec
 from heldin.rules import NthRise
 
@@ -87,7 +87,7 @@ def test_a_curve_over_decades_has_a_logarithmic_scale():
 
 
 def test_comparison_bars():
-    outcomes = compare(
+    outcomes = outcomes_of(
         GROUP, [StoppingMethod(Kind.ORACLE_LOSS), StoppingMethod(Kind.SIGNAL, "gradient_disparity", NthRise(2))]
     )
     display = ComparisonDisplay(outcomes, "test_loss", "per_run")
@@ -102,7 +102,7 @@ def test_comparison_bars():
 
 def test_comparing_a_missing_metric_raises():
     with pytest.raises(ArgumentError, match="None of the 2 outcomes has 'test_auc' under mean_curve"):
-        ComparisonDisplay(compare(GROUP, [StoppingMethod(Kind.NEVER)]), "test_auc").frame()
+        ComparisonDisplay(outcomes_of(GROUP, [StoppingMethod(Kind.NEVER)]), "test_auc").frame()
 
 
 def test_scatter_with_correlation():

@@ -18,7 +18,7 @@ from tests.records import group_of, record_of
 from heldin.errors import ArgumentError, StoreError
 from heldin.lab.report import comparison_html, cost_html, embed_json, html_page, write_report
 from heldin.lab.run import run as train
-from heldin.lab.select import compare
+from heldin.lab.select import outcomes_of
 from heldin.lab.spec import RunSpec
 from heldin.lab.store import Store
 from heldin.lab.tables import Markup, element
@@ -220,7 +220,7 @@ def folded(val, *, seeds=(0,)):
 
 
 def outcomes(*records):
-    return compare(group_of(*records))
+    return outcomes_of(group_of(*records))
 
 
 def raw_rows(page):

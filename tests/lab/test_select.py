@@ -12,7 +12,7 @@ from tests.records import group_of, record_of
 from heldin.errors import ArgumentError
 from heldin.lab.curves import groups
 from heldin.lab.methods import Kind, StoppingMethod
-from heldin.lab.select import DecisionGroup, Protocol, compare, decision_groups, merge_seeds, select
+from heldin.lab.select import DecisionGroup, Protocol, decision_groups, merge_seeds, outcomes_of, select
 from heldin.lab.spec import RunSpec
 from heldin.rules import ConsecutiveRises, FirstMinimum, NthRise, Patience
 
@@ -214,7 +214,7 @@ def test_top5_and_auc_are_evaluated_if_recorded():
 
 
 def test_both_protocols_are_reported(two_folds):
-    outcomes = compare(two_folds)
+    outcomes = outcomes_of(two_folds)
     assert len(outcomes) == 2 * len({outcome.method for outcome in outcomes})
     assert [outcome.protocol for outcome in outcomes[:2]] == [Protocol.PER_RUN, Protocol.MEAN_CURVE]
 
@@ -241,7 +241,7 @@ def some_groups(draw):
 @settings(max_examples=15)
 @given(some_groups())
 def test_regret_is_never_negative_and_the_oracle_never_worse(group):
-    for outcome in compare(group):
+    for outcome in outcomes_of(group):
         for name, kind in (("test_loss", Kind.ORACLE_LOSS), ("test_error", Kind.ORACLE_ERROR)):
             assert all(choice.regret[name] >= 0.0 for choice in outcome.choices)
             if outcome.method.kind in (Kind.SIGNAL, Kind.NEVER, Kind.KPLUS):
@@ -253,7 +253,7 @@ def test_regret_is_never_negative_and_the_oracle_never_worse(group):
 @given(some_groups())
 def test_with_one_seed_the_two_protocols_agree(group):
     alone = group_of(*[r for r in (*group.full, *group.folded) if r.spec.seed == 0])
-    outcomes = compare(alone)
+    outcomes = outcomes_of(alone)
     for each, together in zip(outcomes[::2], outcomes[1::2], strict=True):
         assert each.method == together.method
         assert each.choices == together.choices

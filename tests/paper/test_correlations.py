@@ -2,8 +2,8 @@
 
 import pytest
 
-from heldin.lab.compare import pearson
 from heldin.lab.curves import Estimate
+from heldin.lab.method_tables import pearson
 from heldin.lab.spec import RunSpec
 from paper.correlations import (
     correlation_across,

@@ -78,12 +78,14 @@ def _panels(
     from heldin.cli.records import select_methods
     from heldin.lab.conclusion import main_signal
     from heldin.lab.figures import HEIGHT, ComparisonDisplay, CurvesDisplay, ScatterDisplay
-    from heldin.lab.select import compare
+    from heldin.lab.select import outcomes_of
 
     panels: list[tuple[str, float, Display]] = []
     if kind == "comparison":
         for group in found:
-            display = ComparisonDisplay(compare(group, select_methods(group, signals, patience=patience)), metrics[0])
+            display = ComparisonDisplay(
+                outcomes_of(group, select_methods(group, signals, patience=patience)), metrics[0]
+            )
             panels.append((group.title, display.height, display))
         return panels
     full = [group for group in found if group.full and group.signals]

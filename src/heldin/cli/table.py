@@ -150,24 +150,24 @@ class _Compared:
         from heldin.lab.costs import unit_seconds
         from heldin.lab.curves import setting_of
         from heldin.lab.methods import measured_signals
-        from heldin.lab.select import compare
+        from heldin.lab.select import outcomes_of
 
         runs = [record for record in records if setting_of(record.spec) == group.setting]
         self.group = group
         self.units = unit_seconds(line for record in runs for line in timings_of(store, record))
         methods = select_methods(group, signals, rule=rule, patience=patience)
-        self.outcomes: list[Outcome] = compare(group, methods)
+        self.outcomes: list[Outcome] = outcomes_of(group, methods)
         self.signal = next((label for label in signals or () if label in measured_signals(group)), None)
 
     @property
     def table(self) -> Table:
-        from heldin.lab.compare import comparison_of
+        from heldin.lab.method_tables import comparison_of
 
         return comparison_of(self.group, self.outcomes, units=self.units)
 
     @property
     def short(self) -> Table:
-        from heldin.lab.compare import short_comparison
+        from heldin.lab.method_tables import short_comparison
 
         return short_comparison(self.group, self.outcomes, signal=self.signal, units=self.units)
 
@@ -202,7 +202,7 @@ def _rules(rule: str, patience: int) -> str:
 
 def _tables(kind: str, found: Sequence[Group], signals: list[str] | None, metric: str, *, short: bool) -> list[Table]:
     """All tables of a kind other than the comparison."""
-    from heldin.lab.compare import sensitivity_table, short_thresholds, thresholds_table
+    from heldin.lab.method_tables import sensitivity_table, short_thresholds, thresholds_table
 
     if kind == "correlation":
         return [_correlation(found, signals, metric)]
@@ -231,7 +231,7 @@ def _with_thresholds(group: Group, signals: list[str] | None) -> list[StoppingMe
 
 def _correlation(found: Sequence[Group], signals: list[str] | None, metric: str) -> Table:
     """The correlations of these signals, by default of all that every setting recorded."""
-    from heldin.lab.compare import correlation_table
+    from heldin.lab.method_tables import correlation_table
 
     shared = [label for label in found[0].signals if all(label in group.signals for group in found)]
     if signals is None and not shared:

@@ -10,7 +10,6 @@ import math
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from heldin.lab.compare import correlate
 from heldin.lab.conclusion import find_outcome
 from heldin.lab.curves import (
     METRICS,
@@ -23,6 +22,7 @@ from heldin.lab.curves import (
     mean_values,
     value_at,
 )
+from heldin.lab.method_tables import correlate
 from heldin.lab.methods import Kind, StoppingMethod, measured_signals
 from heldin.lab.select import Outcome, Protocol
 from heldin.lab.store import RunRecord

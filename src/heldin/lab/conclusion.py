@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from heldin.errors import ArgumentError, near_match
 from heldin.lab.curves import Group, curve_of, has, mean
 from heldin.lab.methods import Kind, StoppingMethod, authors_method, measured_signals, rule_name
-from heldin.lab.select import Outcome, Protocol, compare
+from heldin.lab.select import Outcome, Protocol, outcomes_of
 from heldin.lab.store import RunRecord
 from heldin.rules import ConsecutiveRises, NthRise
 from heldin.rules.rises import ordinal
@@ -38,10 +38,10 @@ class ErrorGap:
 def conclude(group: Group, outcomes: Sequence[Outcome] | None = None, *, signal: str | None = None) -> str:
     """One sentence about the runs of a group: what each method lost against the best epoch.
 
-    `outcomes` is the result of `compare(group)`, computed if it is not given. `signal` is the label of the signal to
+    `outcomes` is the result of `outcomes_of(group)`, computed if it is not given. `signal` is the label of the signal to
     compare with cross-validation and with no early stopping, by default `main_signal(group)`.
     """
-    found = compare(group) if outcomes is None else outcomes
+    found = outcomes_of(group) if outcomes is None else outcomes
     best = best_epochs(found)
     if best is None:
         return _without_full_runs(group, found)

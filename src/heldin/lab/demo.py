@@ -10,11 +10,11 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from heldin.lab.compare import comparison
 from heldin.lab.conclusion import conclude
 from heldin.lab.costs import unit_seconds
 from heldin.lab.curves import Group, groups
 from heldin.lab.engine import Progress, run_all
+from heldin.lab.method_tables import comparison
 from heldin.lab.methods import Kind, StoppingMethod
 from heldin.lab.report import write_report
 from heldin.lab.spec import RunSpec

@@ -15,7 +15,6 @@ import matplotlib.pyplot as plt
 import pandas as pd
 
 from heldin.errors import ArgumentError
-from heldin.lab.compare import pearson
 from heldin.lab.curves import (
     Curve,
     Group,
@@ -27,6 +26,7 @@ from heldin.lab.curves import (
     mean_curve,
     require_recorded,
 )
+from heldin.lab.method_tables import pearson
 from heldin.lab.select import Outcome, Protocol
 from heldin.lab.store import RunRecord
 from heldin.plotting import needs_log_scale
@@ -98,7 +98,7 @@ class CurvesDisplay:
 class ComparisonDisplay:
     """One metric of every stopping method under one protocol, as bars with one standard deviation."""
 
-    outcomes: Sequence[Outcome]  # the result of `compare`
+    outcomes: Sequence[Outcome]  # the result of `outcomes_of`
     metric: str = "test_error"
     protocol: Protocol | str = Protocol.MEAN_CURVE
 
@@ -123,7 +123,7 @@ class ComparisonDisplay:
         if not rows:
             raise ArgumentError(
                 f"None of the {len(self.outcomes)} outcomes has {self.metric!r} under {protocol.value}. "
-                "Pass the result of compare(group)."
+                "Pass the result of outcomes_of(group)."
             )
         return pd.DataFrame(rows)
 

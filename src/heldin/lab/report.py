@@ -1,6 +1,6 @@
 """One self-contained HTML page about a set of records: what was run, the curves, the comparison, the cost.
 
-All numbers come from `select`, `costs`, `compare` and `conclusion`; texts are escaped by `heldin.lab.tables.element`.
+All numbers come from `select`, `costs`, `method_tables` and `conclusion`; texts are escaped by `heldin.lab.tables.element`.
 The Content-Security-Policy in `page.html` forbids all network access, so even a bug cannot load anything.
 """
 
@@ -33,7 +33,7 @@ from heldin.lab.conclusion import (
 from heldin.lab.costs import total_cost, unit_seconds
 from heldin.lab.curves import METRICS, Estimate, Group, groups, setting_of
 from heldin.lab.methods import ORACLES, Kind, StoppingMethod, authors_method, measured_signals
-from heldin.lab.select import Outcome, Protocol, compare
+from heldin.lab.select import Outcome, Protocol, outcomes_of
 from heldin.lab.spec import RunSpec
 from heldin.lab.store import RunRecord, write_atomically
 from heldin.lab.tables import EMPTY, Cell, Markup, Table, element, escape, join
@@ -146,7 +146,7 @@ class _Setting:
         self.group = group
         self.anchor = f"setting-{number}"
         self.signal = signal if signal in measured_signals(group) else main_signal(group)
-        self.outcomes = compare(group)
+        self.outcomes = outcomes_of(group)
         self.conclusion = conclude(group, self.outcomes, signal=self.signal)
         self.chart = chart_of(group, self.outcomes, self.signal)
 

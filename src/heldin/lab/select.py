@@ -94,7 +94,7 @@ class Outcome:
         return _metric_by_seed(self.choices, name)
 
 
-def compare(group: Group, methods: Iterable[StoppingMethod] | None = None) -> list[Outcome]:
+def outcomes_of(group: Group, methods: Iterable[StoppingMethod] | None = None) -> list[Outcome]:
     """The outcome of every method under both protocols; by default of all methods that the records support."""
     chosen = methods_for(group) if methods is None else list(methods)
     return [select(group, method, protocol) for method in chosen for protocol in Protocol]

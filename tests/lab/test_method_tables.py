@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from tests.records import group_of, record_of
 
 from heldin.errors import ArgumentError
-from heldin.lab.compare import (
+from heldin.lab.costs import UnitSeconds
+from heldin.lab.method_tables import (
     Spread,
     comparison,
     correlate,
@@ -24,7 +25,6 @@ from heldin.lab.compare import (
     thresholds,
     thresholds_table,
 )
-from heldin.lab.costs import UnitSeconds
 from heldin.lab.methods import Kind, StoppingMethod
 from heldin.lab.spec import RunSpec
 from heldin.rules import ConsecutiveRises, NthRise

@@ -29,7 +29,7 @@ from heldin.lab.curves import (
     require_recorded,
 )
 from heldin.lab.methods import StoppingMethod, rule_name
-from heldin.lab.select import Outcome, Protocol, compare, select
+from heldin.lab.select import Outcome, Protocol, outcomes_of, select
 from heldin.lab.store import RunRecord
 from heldin.lab.tables import NOTES, Cell, Table
 from heldin.rules import ConsecutiveRises, NthRise, Rule
@@ -55,7 +55,7 @@ def comparison(
         units: the result of `unit_seconds`; without it the table has no seconds.
         num_samples: the size of the training set if the setting uses all of it; without it the table has no costs.
     """
-    return comparison_of(group, compare(group, methods), units=units, num_samples=num_samples)
+    return comparison_of(group, outcomes_of(group, methods), units=units, num_samples=num_samples)
 
 
 def comparison_of(
@@ -90,7 +90,7 @@ def short_comparison(
 
     Args:
         group: the runs of one setting.
-        outcomes: the result of `compare` on this group.
+        outcomes: the result of `outcomes_of` on this group.
         signal: the signal to show, by default `main_signal(group)`.
         units: the result of `unit_seconds`; without it the table has no seconds.
     """
