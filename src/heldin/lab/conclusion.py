@@ -38,8 +38,8 @@ class ErrorGap:
 def conclude(group: Group, outcomes: Sequence[Outcome] | None = None, *, signal: str | None = None) -> str:
     """One sentence about the runs of a group: what each method lost against the best epoch.
 
-    `outcomes` is the result of `outcomes_of(group)`, computed if it is not given. `signal` is the label of the signal to
-    compare with cross-validation and with no early stopping, by default `main_signal(group)`.
+    `outcomes` is the result of `outcomes_of(group)`, computed if it is not given. `signal` is the label of the signal
+    to compare with cross-validation and with no early stopping, by default `main_signal(group)`.
     """
     found = outcomes_of(group) if outcomes is None else outcomes
     best = best_epochs(found)

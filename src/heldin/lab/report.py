@@ -1,6 +1,6 @@
 """One self-contained HTML page about a set of records: what was run, the curves, the comparison, the cost.
 
-All numbers come from `select`, `costs`, `method_tables` and `conclusion`; texts are escaped by `heldin.lab.tables.element`.
+All numbers come from `select`, `costs`, `method_tables` and `conclusion`; `heldin.lab.tables.element` escapes texts.
 The Content-Security-Policy in `page.html` forbids all network access, so even a bug cannot load anything.
 """
 
