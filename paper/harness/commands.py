@@ -15,11 +15,11 @@ from heldin.cli.options import NUM_CORES, parse_seeds
 from heldin.cli.output import exit_code, note, note_left_out, resumable, show_rows, show_tables
 from heldin.cli.records import require_store
 from heldin.errors import ArgumentError, HeldinError, StoreError, require_choice, require_integer
+from heldin.lab.bundles import refuse
 from heldin.lab.store import explain_os_errors
 from heldin.lab.tables import Table
 from paper.harness.items import Item, select_items
 from paper.harness.pages import README, REPORT, update_paper, write_pages
-from paper.harness.records import refuse
 from paper.harness.running import (
     LAPTOP,
     PROFILES,

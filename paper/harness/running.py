@@ -9,16 +9,17 @@ from pathlib import Path
 from textwrap import shorten
 
 from heldin.errors import StoreError
+from heldin.lab.bundles import OnDamage, read_records, read_store, record_files, refuse, write_records
 from heldin.lab.curves import require_one_version
 from heldin.lab.engine import Progress, require_runnable, run_all
 from heldin.lab.spec import RunSpec
 from heldin.lab.store import Store
 from paper.harness.claims import Claim, read_claims
 from paper.harness.items import Item, Result, Runs, build_items, run_order
-from paper.harness.records import OnDamage, read_records, read_store, record_files, refuse, write_records
 from paper.harness.verdicts import Headline, JudgedItem, read_headlines
 
 LAPTOP, AS_PRINTED = PROFILES = ("laptop", "paper")
+REMEDY = "Restore the file (git checkout), or train the run yourself: python -m paper run ITEM --rerun."
 MAX_CLAIM = 70  # characters of a claim in a list
 
 PrepareData = Callable[[Path, "Path | str | None", Iterable[str]], "Path | str | None"]
@@ -113,9 +114,9 @@ def missing_runs(
         damaged: Called for each damaged run, which then counts as missing; by default its error is raised.
     """
     specs = [spec for spec in run_order(items, profile) if seeds is None or spec.seed in seeds]
-    found = [*read_records(paper.results(profile), specs, profile, damaged).records] if bundled else []
+    found = [*read_records(paper.results(profile), specs, damaged, remedy=REMEDY).records] if bundled else []
     bundled_ids = {record.id for record in found}
-    found += read_store(Store(store), [spec for spec in specs if spec.id not in bundled_ids], profile, damaged).records
+    found += read_store(Store(store), [spec for spec in specs if spec.id not in bundled_ids], damaged).records
     finished = {record.id for record in found}
     return [spec for spec in specs if spec.id not in finished]
 
@@ -154,11 +155,11 @@ def collect_runs(
             runs of an item were trained on different data.
     """
     specs = run_order(items, profile)
-    found = read_records(paper.results(profile), specs, profile, damaged) if bundled else Runs(profile, ())
+    found = read_records(paper.results(profile), specs if bundled else (), damaged, remedy=REMEDY)
     records = {record.id: record for record in found.records}
-    seconds = dict(found.unit_seconds)
+    seconds = found.unit_seconds
     has_store = store is not None and (store / "runs").is_dir()
-    stored = read_store(Store(store), specs, profile, damaged) if store is not None and has_store else None
+    stored = read_store(Store(store), specs, damaged) if store is not None and has_store else None
     if stored is not None and stored.records:
         records = {record.id: record for record in stored.records} | records
         seconds = {**stored.unit_seconds, **seconds}
@@ -211,7 +212,7 @@ def bundle_runs(paper: Paper, profile: str, store: Path) -> int:
     if not (store / "runs").is_dir():
         raise StoreError(f"There are no runs to bundle in {store}. Name the folder they were run in with --store.")
     runs = collect_runs(paper, list(paper.items.values()), profile, store)
-    write_records(paper.results(profile), runs)
+    write_records(paper.results(profile), runs.records, runs.unit_seconds)
     return len(runs.records)
 
 

@@ -139,7 +139,7 @@ def test_workers_exit_when_their_parent_is_killed_and_their_records_remain(tmp_p
     assert all(record.epochs and not record.done for record in records)
 
 
-def wait_until(condition, seconds=180):
+def wait_until(condition, seconds=600):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline

@@ -2,10 +2,10 @@
 
 import re
 
+from heldin.lab.bundles import read_records, write_records
 from paper.harness import Runs
 from paper.harness.items import build_items
 from paper.harness.pages import path_name, readme, write_pages
-from paper.harness.records import read_records, write_records
 from paper.harness.running import Part, add_other_profile, build_part
 from paper.items import ITEMS, PAPER
 
@@ -54,7 +54,7 @@ def test_without_records_nothing_is_run():
 
 def test_bundled_records_are_valid_and_written_again_to_the_byte(tmp_path):
     specs = [spec for item in ITEMS for spec in item.specs("laptop")]
-    files = write_records(tmp_path, read_records(PAPER.results("laptop"), specs, "laptop"))
+    files = write_records(tmp_path, *read_records(PAPER.results("laptop"), specs))
     assert files
     for file in files:
         assert file.read_bytes() == (PAPER.results("laptop") / file.name).read_bytes()

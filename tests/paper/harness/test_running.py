@@ -1,63 +1,15 @@
 """Missing runs are run once. Runs that are bundled or finished in the store are not run again."""
 
-import math
-
 import pytest
 from tests.records import epoch_line
 
-from heldin.errors import DamagedRunError, StoreError
-from heldin.lab.costs import UnitSeconds
+from heldin.errors import StoreError
 from heldin.lab.spec import RunSpec
-from heldin.lab.store import RunRecord, Store
-from paper.harness import Runs
-from paper.harness.records import read_records, record_files, write_records
+from heldin.lab.store import Store
 from paper.harness.running import bundle_runs, collect_runs, missing_runs, plan_rows, run_specs
 
 SPEC = RunSpec(dataset="digits", epochs=2, signals=("cosine",))
 LINES = tuple(epoch_line(SPEC, epoch) for epoch in (0, 1))
-
-
-def test_bundled_records_are_read_as_they_were_written(tmp_path):
-    specs = [SPEC, SPEC.with_(seed=1)]
-    lines = tuple(epoch_line(SPEC, epoch, test_loss=math.inf, signals={"cosine": None}) for epoch in (0, 1))
-    seconds = {SPEC.id: UnitSeconds(1.0, 0.1, 0.01, 0.3)}
-    (file,) = write_records(tmp_path, Runs("laptop", [RunRecord(spec, lines, True) for spec in specs], seconds))
-    found = read_records(tmp_path, specs, "laptop")
-    assert {record.id for record in found.records} == {spec.id for spec in specs}
-    assert found.records[0].epochs == lines
-    assert found.unit_seconds == seconds
-    assert [record.id for record in read_records(tmp_path, specs[1:], "laptop").records] == [specs[1].id]
-    assert not read_records(tmp_path / "nowhere", specs, "laptop").records
-    file.write_text(file.read_text().replace('"seed":1', '"seed":2'))
-    with pytest.raises(DamagedRunError, match="line 1: `id` should be .*, the hash of the spec"):
-        read_records(tmp_path, specs, "laptop")
-    named = []
-    assert len(read_records(tmp_path, specs, "laptop", named.append).records) == 1
-    assert len(named) == 1
-
-
-def test_the_fingerprint_of_the_data_is_bundled_where_there_is_one(tmp_path):
-    for data in (None, "20+10-0123456789abcdef"):
-        (file,) = write_records(tmp_path, Runs("laptop", [RunRecord(SPEC, LINES, True, data)]))
-        assert [record.data for record in read_records(tmp_path, [SPEC], "laptop").records] == [data]
-        assert ('"data"' in file.read_text()) == (data is not None)
-
-
-def test_records_of_other_settings_are_not_read(tmp_path):
-    other = SPEC.with_(label_noise=0.5)
-    records = [RunRecord(spec, LINES, True) for spec in (SPEC, other)]
-    assert len(write_records(tmp_path, Runs("laptop", records))) == 2
-    record_files(tmp_path, [other])[0].write_text("not a record")
-    assert len(read_records(tmp_path, [SPEC], "laptop").records) == 1
-
-
-def test_a_truncated_line_is_named(tmp_path):
-    (file,) = write_records(tmp_path, Runs("laptop", [RunRecord(SPEC, LINES, True)]))
-    whole = file.read_text()
-    for cut in (whole[:40], '{"id": 1}\n', "3\n"):
-        file.write_text(whole + cut)
-        with pytest.raises(DamagedRunError, match=rf"{file.name}, line 2: .*git checkout"):
-            read_records(tmp_path, [SPEC], "laptop")
 
 
 def test_shared_runs_are_run_once_and_not_again(paper, items, store):

@@ -1,11 +1,17 @@
-"""Bundled records: finished runs in small files next to the code, one file per setting, one line per run."""
+"""Bundled records: finished runs in small files that can be committed, one file per setting, one line per run.
+
+Files end in .jsonl, or in .jsonl.gz if they are compressed. The same records give the same bytes.
+"""
 
 from __future__ import annotations
 
+import gzip
 import json
+import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import NamedTuple
 
 from heldin.errors import ArgumentError, DamagedRunError
 from heldin.lab.costs import UnitSeconds, unit_seconds
@@ -23,10 +29,18 @@ from heldin.lab.schema import (
 )
 from heldin.lab.spec import RunSpec
 from heldin.lab.store import RunRecord, Store, write_atomically
-from paper.harness.items import Runs
 
 OnDamage = Callable[[DamagedRunError], object]
 KEYS = {"id", "spec", "unit_seconds", "epochs"}
+RESTORE = "Restore the file (git checkout)."
+SUFFIX, COMPRESSED = ".jsonl", ".jsonl.gz"
+
+
+class FinishedRuns(NamedTuple):
+    """Records of finished runs, and the median seconds of their parts by run id, where they are known."""
+
+    records: list[RunRecord]
+    unit_seconds: dict[str, UnitSeconds]
 
 
 def refuse(error: DamagedRunError) -> None:
@@ -34,9 +48,9 @@ def refuse(error: DamagedRunError) -> None:
     raise error
 
 
-def read_store(store: Store, specs: Iterable[RunSpec], profile: str, damaged: OnDamage = refuse) -> Runs:
+def read_store(store: Store, specs: Iterable[RunSpec], damaged: OnDamage = refuse) -> FinishedRuns:
     """Return the finished runs of a store among these. Those that are damaged are left out and passed to `damaged`."""
-    records, seconds = [], {}
+    found = FinishedRuns([], {})
     for spec in dict.fromkeys(specs):
         try:
             record = store.record(spec)
@@ -45,72 +59,88 @@ def read_store(store: Store, specs: Iterable[RunSpec], profile: str, damaged: On
             damaged(error)
             continue
         if record is not None and record.done:
-            records.append(record)
-            found = unit_seconds(timings)
-            if found is not None:
-                seconds[spec.id] = found
-    return Runs(profile, records, seconds)
+            found.records.append(record)
+            seconds = unit_seconds(timings)
+            if seconds is not None:
+                found.unit_seconds[spec.id] = seconds
+    return found
 
 
-def record_files(folder: Path, specs: Iterable[RunSpec]) -> list[Path]:
+def record_files(folder: Path, specs: Iterable[RunSpec], suffix: str = SUFFIX) -> list[Path]:
     """Return the files of the bundled records of these runs, whether they exist or not."""
     settings = {setting.id: setting for setting in map(setting_of, specs)}
     return sorted(
-        folder / f"{setting.dataset.replace(':', '-')}-{setting.model}-{setting.id[:8]}.jsonl"
+        folder / f"{setting.dataset.replace(':', '-')}-{setting.model}-{setting.id[:8]}{suffix}"
         for setting in settings.values()
     )
 
 
-def write_records(folder: Path, runs: Runs) -> list[Path]:
+def write_records(
+    folder: Path, records: Iterable[RunRecord], unit_seconds: Mapping[str, UnitSeconds], suffix: str = SUFFIX
+) -> list[Path]:
     """Write finished runs as bundled records. Return the files."""
-    files: dict[Path, list[RunRecord]] = {}
-    for record in sorted(runs.records, key=lambda record: record.id):
-        files.setdefault(record_files(folder, [record.spec])[0], []).append(record)
+    files: dict[Path, list[str]] = {}
+    for record in sorted(records, key=lambda record: record.id):
+        line = _line(record, unit_seconds.get(record.id))
+        files.setdefault(record_files(folder, [record.spec], suffix)[0], []).append(line)
     folder.mkdir(parents=True, exist_ok=True)
-    for path, records in files.items():
-        text = "".join(_line(record, runs.unit_seconds) + "\n" for record in records)
-        write_atomically(path, lambda place, text=text: place.write_text(text, encoding="utf-8"))  # type: ignore[misc]
+    for path, lines in files.items():
+        content = "".join(line + "\n" for line in lines).encode()
+        if suffix == COMPRESSED:
+            content = gzip.compress(content, mtime=0)
+        write_atomically(path, lambda place, content=content: place.write_bytes(content))  # type: ignore[misc]
     return list(files)
 
 
-def _line(record: RunRecord, seconds: Mapping[str, UnitSeconds]) -> str:
+def _line(record: RunRecord, seconds: UnitSeconds | None) -> str:
     content = {
         "id": record.id,
         "spec": record.spec.as_dict(),
-        "unit_seconds": asdict(seconds[record.id]) if record.id in seconds else None,
+        "unit_seconds": None if seconds is None else asdict(seconds),
         "epochs": record.epochs,
     } | ({} if record.data is None else {"data": record.data})
     return json.dumps(encode_json(content), separators=(",", ":"), allow_nan=False)
 
 
-def read_records(folder: Path, specs: Iterable[RunSpec], profile: str, damaged: OnDamage = refuse) -> Runs:
+def read_records(
+    folder: Path, specs: Iterable[RunSpec], damaged: OnDamage = refuse, *, remedy: str = RESTORE, suffix: str = SUFFIX
+) -> FinishedRuns:
     """Read the bundled records of these runs. No other file is opened, and runs without a record are left out.
 
-    A line that is not the record of a run is left out and passed to `damaged`.
+    A line that is not the record of a run is left out and passed to `damaged`; `remedy` completes its message.
     """
     specs = list(specs)
     wanted = {spec.id for spec in specs}
-    records, all_seconds = {}, {}
-    for path in record_files(folder, specs):
-        for number, line in enumerate(path.read_bytes().splitlines() if path.is_file() else (), start=1):
+    records: dict[str, RunRecord] = {}
+    all_seconds: dict[str, UnitSeconds] = {}
+    for path in record_files(folder, specs, suffix):
+        for number, line in enumerate(_lines(path, damaged, remedy), start=1):
             try:
                 record, seconds = _parse(line)
                 if record.id in records:
                     raise ArgumentError(f"run {record.id} should be bundled once. Found it twice")
             except ArgumentError as error:
                 epoch = f", epoch {error.line - 1}" if isinstance(error, LineError) else ""
-                damaged(
-                    DamagedRunError(
-                        f"{path}, line {number}{epoch}: {error}. Restore the file (git checkout), or train the run "
-                        "yourself: python -m paper run ITEM --rerun."
-                    )
-                )
+                damaged(DamagedRunError(f"{path}, line {number}{epoch}: {error}. {remedy}"))
                 continue
             if record.id in wanted:
                 records[record.id] = record
                 if seconds is not None:
                     all_seconds[record.id] = seconds
-    return Runs(profile, list(records.values()), all_seconds)
+    return FinishedRuns(list(records.values()), all_seconds)
+
+
+def _lines(path: Path, damaged: OnDamage, remedy: str) -> list[bytes]:
+    if not path.is_file():
+        return []
+    content = path.read_bytes()
+    if path.name.endswith(COMPRESSED):
+        try:
+            content = gzip.decompress(content)
+        except (OSError, EOFError, zlib.error) as error:
+            damaged(DamagedRunError(f"{path} should be a file compressed by gzip. Found another: {error}. {remedy}"))
+            return []
+    return content.splitlines()
 
 
 def _parse(line: bytes) -> tuple[RunRecord, UnitSeconds | None]:
