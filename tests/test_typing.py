@@ -18,7 +18,9 @@ from heldin.integrations._adapter import Adapter
 model, loss = nn.Linear(2, 2), nn.MSELoss()
 EarlyStopping(model, loss, probes="fixed", keep="lowest", mode="eval", unit="step", verbose=True, log=print)
 EarlyStopping(model, loss, signal=GradientDisparity(rescale="mean"))
+EarlyStopping(model, loss, preset="paper")
 Adapter(probes="fixed", keep="before_rise")
+Adapter(preset="paper")
 """
 WRONG = [
     'EarlyStopping(model, loss, probes="fxied")',
@@ -28,7 +30,9 @@ WRONG = [
     'EarlyStopping(model, loss, monitor="val_loss")',
     'GradientDisparity(rescale="sdt")',
     'measure(model, loss, [], mode="min")',
+    'EarlyStopping(model, loss, preset="papr")',
     'Adapter(probes="fxied")',
+    'Adapter(preset="papr")',
     'Adapter(keep="best")',
     'Adapter(monitor="val_loss")',
 ]

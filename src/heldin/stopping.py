@@ -30,7 +30,8 @@ from heldin.errors import (
     require_number,
     unknown_argument,
 )
-from heldin.measuring import NUM_BATCHES, NUM_POOLED, Probes, SignalChoice, SignalReader
+from heldin.measuring import NUM_POOLED, Probes, SignalChoice, SignalReader
+from heldin.presets import Method, PresetName
 from heldin.probing.batches import Batch
 from heldin.probing.isolation import seeded_randomness
 from heldin.probing.losses import BatchLoss, LossFunction, SampleLosses
@@ -64,16 +65,18 @@ class EarlyStopping:
         model: the model in training.
         loss_fn: the loss used in training: a module with a `reduction`, a function that takes `reduction=`, or a
             callable that returns one loss per sample. None if `sample_losses` is given.
+        preset: a named way of stopping, such as `"paper"`, in place of `signal`, `rule`, `patience`, `batches`,
+            `probes` and `start_after_fall`. `heldin presets` lists them with their evidence.
         signal: what to measure: a name, an object with its options, or several of either. The first one decides,
-            unless `rule` names others.
+            unless `rule` names others. By default gradient disparity.
         rule: when to stop: a rule, or the name of one. By default the signal's default rule (that of its authors, or
             NthRise(5) if they give none): for gradient disparity the 5th rise.
         patience: the patience of that rule, if `rule` is not a rule object.
-        batches: s, the number of batches to measure on; in a distributed run, on each rank, unless
+        batches: s, the number of batches to measure on, by default 5; in a distributed run, on each rank, unless
             `together="exact"`.
-        probes: `"fresh"` draws new batches each time (as in the paper); `"fixed"` uses the same ones every time, which
-            makes the curve smoother; `"training"` uses the gradients of the last batches of training, with no pass of
-            its own: see `observe`. It needs neither a loss nor a loader.
+        probes: `"fresh"`, the default, draws new batches each time (as in the paper); `"fixed"` uses the same ones
+            every time, which makes the curve smoother; `"training"` uses the gradients of the last batches of training,
+            with no pass of its own: see `observe`. It needs neither a loss nor a loader.
         every: measure only at every n-th call of `step`.
         warmup: do not measure during the first n calls of `step`.
         start_after_fall: let the rule begin once the mean loss of the measured batches has fallen by this fraction, as
@@ -127,11 +130,12 @@ class EarlyStopping:
         model: nn.Module,
         loss_fn: LossFunction | None = None,
         *,
-        signal: SignalChoice = "gradient_disparity",
+        preset: PresetName | None = None,
+        signal: SignalChoice | None = None,
         rule: Rule | str | None = None,
         patience: int | None = None,
-        batches: int = NUM_BATCHES,
-        probes: Probes = "fresh",
+        batches: int | None = None,
+        probes: Probes | None = None,
         every: int = 1,
         warmup: int = 0,
         start_after_fall: float | None = None,
@@ -157,15 +161,18 @@ class EarlyStopping:
             raise unknown_argument("EarlyStopping", name, inspect.signature(EarlyStopping).parameters)
         require_integer("every", every, at_least=1, remedy="every=1 measures at each call of step.")
         require_integer("warmup", warmup, at_least=0, remedy="warmup=0 measures from the first call of step.")
+        method = Method(signal, rule, patience, batches, probes, start_after_fall).resolve(
+            preset, warmup=warmup or None, mode=None if mode == "train" else mode, layers=layers
+        )
         if start_after_fall is not None:
             require_number("start_after_fall", start_after_fall, at_least=0.0, remedy="0.1 is a fall by a tenth.")
         require_choice("unit", unit, ("epoch", "step"))
         self.reader = SignalReader(
             model,
             loss_fn,
-            signals=signal,
-            batches=batches,
-            probes=probes,
+            signals=method.signal,
+            batches=method.batches,
+            probes=method.probes,
             seed=seed,
             sample_losses=sample_losses,
             batch_loss=batch_loss,
@@ -185,10 +192,10 @@ class EarlyStopping:
             )
         self.model = model
         self.signals = self.reader.signals
-        self.rule = _resolve_rule(rule, patience, self.signals)
+        self.rule = _resolve_rule(method.rule, method.patience, self.signals)
         self.every = every
         self.warmup = warmup
-        self.start_after_fall = start_after_fall
+        self.start_after_fall = method.start_after_fall
         self._require_losses()
         self.keep = keep
         self.unit = unit

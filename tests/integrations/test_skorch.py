@@ -16,8 +16,8 @@ from skorch.hf import AccelerateMixin
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from heldin import GradientDisparity
-from heldin.errors import HeldinWarning, UnmeasurableError
+from heldin import GradientDisparity, NthRise
+from heldin.errors import ArgumentError, HeldinWarning, UnmeasurableError
 from heldin.integrations.skorch import HeldInStopping, NetLosses
 
 NUM_BATCHES = 10  # per epoch
@@ -406,6 +406,18 @@ def test_a_grid_search_over_patience(make_mlp, mnist, values_of):
     search.fit(*(tensor.numpy() for tensor in mnist.tensors))
     assert search.best_estimator_.heldin_.patience == search.best_params_["callbacks__HeldInStopping__patience"]
     assert len(values_of(search.best_estimator_)) == len(search.best_estimator_.history)
+
+
+def test_a_callback_with_a_preset_can_be_cloned_and_changed():
+    cloned = clone(HeldInStopping(preset="paper"))
+    assert cloned.preset == "paper"
+    assert cloned._method.rule == NthRise(5)
+    cloned.set_params(patience=3)
+    with pytest.raises(ArgumentError, match="`preset = 'paper'` and `patience`"):
+        cloned.bind(nn.Linear(2, 2))
+    cloned.set_params(preset=None)
+    cloned.bind(nn.Linear(2, 2), sample_losses=lambda model, batch: model(batch[0]).sum(1))
+    assert cloned.stopper.rule.patience == 3
 
 
 def batch_loss(model, batch):

@@ -60,7 +60,7 @@ def build_app() -> typer.Typer:
     """The command with all its subcommands."""
     import typer
 
-    from heldin.cli import data, demo, doctor, figure, replay, report, run, signals, status, table
+    from heldin.cli import data, demo, doctor, figure, presets, replay, report, run, signals, status, table
 
     app = typer.Typer(
         epilog="New here? `heldin demo` takes a minute; `heldin doctor` lists what is missing.",
@@ -68,7 +68,7 @@ def build_app() -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    for module in (demo, run, status, replay, table, figure, report, signals, doctor):
+    for module in (demo, run, status, replay, table, figure, report, signals, presets, doctor):
         app.command(name=module.__name__.rpartition(".")[2], epilog=module.EXAMPLE)(module.command)
     app.add_typer(data.app, name="data")
 

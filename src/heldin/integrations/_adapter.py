@@ -37,7 +37,8 @@ from heldin.integrations._captured_losses import (
     loss_of,
     value_and_gradient,
 )
-from heldin.measuring import NUM_BATCHES, Probes, SignalChoice
+from heldin.measuring import Probes, SignalChoice
+from heldin.presets import Method, PresetName, ResolvedMethod
 from heldin.probing import Probe, draw
 from heldin.probing.batches import Batch, split_batch, to_device
 from heldin.probing.isolation import unwrap_model
@@ -74,11 +75,12 @@ class Adapter:
     def __init__(
         self,
         *,
-        signal: SignalChoice = "gradient_disparity",
+        preset: PresetName | None = None,
+        signal: SignalChoice | None = None,
         rule: Rule | str | None = None,
         patience: int | None = None,
-        batches: int = NUM_BATCHES,
-        probes: Probes = "fresh",
+        batches: int | None = None,
+        probes: Probes | None = None,
         every: int | None = None,
         warmup: int = 0,
         start_after_fall: float | None = None,
@@ -96,12 +98,15 @@ class Adapter:
         """Check the arguments, which are the same for every framework. `heldin.EarlyStopping` has the details.
 
         Args:
+            preset: a named way of stopping, such as `"paper"`, in place of `signal`, `rule`, `patience`, `batches`,
+                `probes` and `start_after_fall`.
             signal: what to measure: a name, a `Signal`, or several. The first one decides, unless `rule` names others.
+                By default gradient disparity.
             rule: when to stop: a rule or its name. By default the rule that belongs to the signal.
             patience: the patience of that rule, unless `rule` is a rule object.
-            batches: the number of batches to measure on; in a distributed run, on each rank.
-            probes: `"fresh"` draws new batches for each measurement, `"fixed"` uses the same ones every time,
-                `"training"` takes the gradients that training computes, without extra passes.
+            batches: the number of batches to measure on, by default 5; in a distributed run, on each rank.
+            probes: `"fresh"`, the default, draws new batches for each measurement, `"fixed"` uses the same ones every
+                time, `"training"` takes the gradients that training computes, without extra passes.
             every: measure after every n-th optimizer step; None measures once per epoch.
             warmup: do not measure during the first n epochs (steps, if `every` is given).
             start_after_fall: let the rule begin once the training loss has fallen by this fraction; None: at once.
@@ -122,6 +127,7 @@ class Adapter:
         """
         for name in unknown:
             raise unknown_argument("HeldInStopping", name, inspect.signature(Adapter).parameters)
+        self.preset = preset
         self.signal = signal
         self.rule = rule
         self.patience = patience
@@ -159,6 +165,12 @@ class Adapter:
     def decision(self) -> Decision:
         """The first decision to stop, or the latest decision while there is none."""
         return Decision(stop=False) if self._stopper is None else self._stopper.decision
+
+    @property
+    def _method(self) -> ResolvedMethod:
+        """What to measure and when to stop, from the arguments as they are now."""
+        given = Method(self.signal, self.rule, self.patience, self.batches, self.probes, self.start_after_fall)
+        return given.resolve(self.preset, warmup=self.warmup or None, layers=self.layers)
 
     @property
     def _given_losses(self) -> Losses:
@@ -320,7 +332,7 @@ class Adapter:
 
     def _refuse_given_loss(self) -> None:
         """With `probes="training"`, the loss is that of the framework's own step."""
-        if self.probes == "training" and self._loss_given:
+        if self._method.probes == "training" and self._loss_given:
             raise ArgumentError(
                 'With probes="training" the losses are those of the training step itself. Found a loss that was given '
                 'to HeldInStopping. Leave it out, or use probes="fresh".'
@@ -348,7 +360,7 @@ class Adapter:
         self, model: nn.Module, captured: CapturedLosses, loader: Iterable[Batch], *, together: bool
     ) -> tuple[Losses, SignalChoice]:
         """Return the form in which the loss of the framework's step can be measured, and the signals for it."""
-        signals = signals_by_label(self.signal)
+        signals = signals_by_label(self._method.signal)
         single_samples = [label for label, signal in signals.items() if signal.needs.per_sample]
 
         def identify() -> LossForm:
@@ -375,13 +387,13 @@ class Adapter:
             if LossForm.SAMPLES_AND_PENALTY in forms:
                 captured.form = LossForm.SAMPLES_AND_PENALTY
                 used = "It is left out. Signals are measured on the loss of the data, as in the paper."
-                if self.probes == "training":
+                if self._method.probes == "training":
                     used = "Its gradient is part of those of training."
                 _notify(
                     f"A part of the training loss is the same for every batch ({captured.penalty:.6g} now): a penalty "
                     f"of the weights. {used}"
                 )
-            return Losses(sample_losses=captured), self.signal
+            return Losses(sample_losses=captured), self._method.signal
         rescaled = self._signals_for_batch_loss()
         changed = 'Gradient disparity is re-scaled by the mean loss: rescale="mean" instead of "std". '
         _notify(
@@ -397,7 +409,7 @@ class Adapter:
             label: replace(signal, rescale="mean")
             if type(signal) is GradientDisparity and signal.rescale == "std"
             else signal
-            for label, signal in signals_by_label(self.signal).items()
+            for label, signal in signals_by_label(self._method.signal).items()
         }
 
     def _signal_of_state(self) -> SignalChoice:
@@ -405,7 +417,7 @@ class Adapter:
         rescaled = self._signals_for_batch_loss()
         labels = [signal.label for signal in rescaled.values()]
         found = (self._pending_state or {}).get("signals")
-        return rescaled if not self._loss_given and found == labels else self.signal
+        return rescaled if not self._loss_given and found == labels else self._method.signal
 
     def _measuring_model(self, model: nn.Module) -> AbstractContextManager[None]:
         """The context of a measurement before there is a stopper."""
@@ -425,18 +437,18 @@ class Adapter:
         layers: str | Sequence[str] | None = None,
         together: bool = True,
     ) -> EarlyStopping:
-        losses = self._resolve_losses(model, losses)
+        losses, method = self._resolve_losses(model, losses), self._method
         stopper = EarlyStopping(
             model,
             losses.loss_fn,
-            signal=self.signal if signal is None else signal,
-            rule=self.rule,
-            patience=self.patience,
-            batches=self.batches,
-            probes=self.probes,
+            signal=method.signal if signal is None else signal,
+            rule=method.rule,
+            patience=method.patience,
+            batches=method.batches,
+            probes=method.probes,
             every=1 if self.every is None else self.every,
             warmup=self.warmup,
-            start_after_fall=self.start_after_fall,
+            start_after_fall=method.start_after_fall,
             keep=self.keep,
             seed=self.seed,
             sample_losses=losses.sample_losses,

@@ -54,7 +54,7 @@ class HeldInStopping(Adapter, Serializable):  # type: ignore[misc]
                 "An engine and the model it trains should be passed: attach(trainer, model). "
                 f"Found attach({type(trainer).__name__}, {type(model).__name__})."
             )
-        if not self._loss_given and self.probes != "training":
+        if not self._loss_given and self._method.probes != "training":
             raise ArgumentError(
                 "An engine does not know its loss. Found neither `loss_fn`, `sample_losses` nor `batch_loss`. Pass "
                 "HeldInStopping(loss_fn=...), the loss that the update function uses."

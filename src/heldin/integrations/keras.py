@@ -71,8 +71,9 @@ class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
         Args:
             data: a `DataLoader` or a list of batches, to draw from instead of the batches that pass through training.
                 Signals that read the same samples each time (`LabelWave`) need it.
-            **arguments: the arguments of every framework: `signal`, `rule`, `patience`, `batches`, `probes`, `every`,
-                `warmup`, `start_after_fall`, `keep`, `loss_fn`, `sample_losses`, `batch_loss`, `num_samples`, `seed`.
+            **arguments: the arguments of every framework: `preset`, `signal`, `rule`, `patience`, `batches`, `probes`,
+                `every`, `warmup`, `start_after_fall`, `keep`, `loss_fn`, `sample_losses`, `batch_loss`, `num_samples`,
+                `seed`.
         """
         Callback.__init__(self)
         Adapter.__init__(self, **arguments)
@@ -80,24 +81,25 @@ class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
         self._bound = False
         self._already_stopped = False  # `fit` resumes a training that was stopped: no batch is trained on
         self._values: dict[str, float] = {}  # of this epoch
-        needs = [signal.needs for signal in signals_by_label(self.signal).values()]
+        needs = [signal.needs for signal in signals_by_label(self._method.signal).values()]
         if any(need.takes_steps for need in needs):
             raise ArgumentError(
                 "Signals that take hypothetical steps need a torch.optim.Optimizer; Keras has its own optimizers. "
-                f"Found `signal = {self.signal!r}`. Measure another signal, such as label_wave."
+                f"Found `signal = {self._method.signal!r}`. Measure another signal, such as label_wave."
             )
         if data is None and any(need.uses_outputs for need in needs):
             raise ArgumentError(
                 "A signal that reads the same samples each time needs the training data. "
                 "Found `data = None`. Pass a DataLoader over the training data, or a list of its batches."
             )
-        if self.probes == "training":
+        if self._method.probes == "training":
             raise ArgumentError(
                 'Keras takes its training steps itself, so probes="training" is not available. '
                 'Use probes="fresh" or "fixed".'
             )
         pools_losses = any(need.pools_losses for need in needs)
-        self._sampler = ReservoirSampler(max(self.batches, NUM_POOLED) if pools_losses else self.batches, self.seed)
+        num_batches = self._method.batches
+        self._sampler = ReservoirSampler(max(num_batches, NUM_POOLED) if pools_losses else num_batches, self.seed)
 
     def set_model(self, model: keras.Model) -> None:
         """Save and load the state with the weights of this model."""
@@ -152,7 +154,7 @@ class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
     def state_dict(self) -> dict[str, Any]:
         """Return the state for a checkpoint. It includes fixed batches, as Keras does not provide them again."""
         state = super().state_dict()
-        fixed = self.probes == "fixed" and self.data is None
+        fixed = self._method.probes == "fixed" and self.data is None
         return {**state, "passed": [*self._sampler.batches]} if state and fixed else state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -185,10 +187,10 @@ class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
     def _before_batch(self, batch: object) -> None:
         """Before the first step, find out what cannot be measured: on the given data, or on the first batch alone."""
         if not self._checked:
-            self.check([batch] * self.batches if self.data is None else self.data)
+            self.check([batch] * self._method.batches if self.data is None else self.data)
 
     def _after_batch(self, batch: object) -> None:
-        if self.data is None and not (self.probes == "fixed" and self.stopper.history):
+        if self.data is None and not (self._method.probes == "fixed" and self.stopper.history):
             self._sampler.add(batch)
         if self.every is not None:
             self._values |= self.after_steps(self._batches(), self._num_steps())

@@ -45,7 +45,7 @@ class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
     @property
     def state_key(self) -> str:
         """The key of the state in checkpoints. It does not depend on rule and patience, so that they can change."""
-        return f"HeldInStopping[{','.join(signal.label for signal in signals_by_label(self.signal).values())}]"
+        return f"HeldInStopping[{','.join(signal.label for signal in signals_by_label(self._method.signal).values())}]"
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Start, or continue from a checkpoint. A checkpoint that says stop stops at once."""

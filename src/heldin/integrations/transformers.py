@@ -96,7 +96,7 @@ class HeldInStopping(OutputAdapter, TrainerCallback):  # type: ignore[misc]
             together=args.world_size > 1,
         )
         self.check(loader)
-        if self.probes == "training" and isinstance(found, CapturedLosses):
+        if self._method.probes == "training" and isinstance(found, CapturedLosses):
             self._begin_observing(found)
         return self._stop(control)
 
@@ -182,7 +182,7 @@ class HeldInStopping(OutputAdapter, TrainerCallback):  # type: ignore[misc]
         """
         own = OutputLosses(args.label_smoothing_factor)
         trainer = self.trainer if self.trainer is not None else _find_trainer(self)
-        if trainer is None and self.probes == "training":
+        if trainer is None and self._method.probes == "training":
             raise ArgumentError(
                 'With probes="training" the Trainer should be known. Found none. '
                 "Call HeldInStopping(...).attach(trainer)."
@@ -190,7 +190,7 @@ class HeldInStopping(OutputAdapter, TrainerCallback):  # type: ignore[misc]
         if trainer is None or (is_sharded(model) and _uses_own_loss(trainer)):
             return own  # gradients of a sharded model cannot be compared before training
         step = CapturedLosses(_step_of(trainer), self.num_samples, find_generators(_generators_in(vars(trainer))))
-        if self.probes == "training":
+        if self._method.probes == "training":
             return step
         compare = partial(self._is_own_loss, own, step, model, loader)
         agree = gather(compare) if args.world_size > 1 and is_distributed() else [compare()]
