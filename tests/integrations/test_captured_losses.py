@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -294,12 +295,19 @@ def test_the_losses_of_texts_have_the_mean_over_all_tokens_with_a_label():
     assert losses.alone(model, batch).tolist() == pytest.approx([sums[0] / 3, sums[1], 0.0], abs=1e-6)
 
 
+def test_a_model_may_return_any_object_with_loss_and_logits():
+    x, labels = torch.randn(3, 4), torch.tensor([0, 1, 2])
+    model = Head(F.cross_entropy, lambda loss, logits: SimpleNamespace(loss=loss, logits=logits))
+    assert OutputLosses()(model, {"x": x, "labels": labels}).shape == (3,)
+
+
 @pytest.mark.parametrize(
     ("make_output", "found"),
     [
-        (lambda loss, logits: {"logits": logits}, "Found no such tensors"),
-        (lambda loss, logits: logits, "Found no such tensors"),
-        (lambda loss, logits: (loss,), "Found no such tensors"),
+        (lambda loss, logits: {"logits": logits}, "Found NoneType and Tensor"),
+        (lambda loss, logits: logits, "Found NoneType and NoneType"),
+        (lambda loss, logits: (loss,), "Found NoneType and NoneType"),
+        (lambda loss, logits: SimpleNamespace(loss=loss), "Found Tensor and NoneType"),
         (
             lambda loss, logits: {"loss": loss + 0.1, "logits": logits},
             r"Found 1.48629, with logits of shape \(3, 4\) and labels of shape \(3,\)",
@@ -307,7 +315,7 @@ def test_the_losses_of_texts_have_the_mean_over_all_tokens_with_a_label():
         (lambda loss, logits: {"loss": loss * math.nan, "logits": logits}, "Found nan"),
         (lambda loss, logits: {"loss": loss, "logits": logits[:2]}, r"logits of shape \(2, 4\)"),
     ],
-    ids=["no loss", "logits only", "loss only", "penalty", "nan", "other logits"],
+    ids=["no loss", "logits only", "loss only", "object without logits", "penalty", "nan", "other logits"],
 )
 def test_an_output_without_a_known_loss_is_refused_with_a_remedy(make_output, found):
     losses = OutputLosses()

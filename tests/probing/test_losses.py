@@ -92,6 +92,10 @@ def test_padding_is_left_out_and_every_token_has_the_same_weight(loss_fn):
     assert torch.allclose(alone, torch.stack(expected) / torch.tensor([2.0, 1.0]))
 
 
+def plain_cross_entropy(outputs, targets):
+    return F.cross_entropy(outputs, targets, reduction="none")
+
+
 IGNORED = {
     "one target per sample": ((4, 3), torch.tensor([2, -100, 0, -100])),
     "several targets per sample": ((4, 3, 2), torch.tensor([[2, -100], [-100, -100], [-100, 0], [-100, -100]])),
@@ -99,12 +103,31 @@ IGNORED = {
 
 
 @pytest.mark.parametrize(("shape", "target"), IGNORED.values(), ids=IGNORED)
-@pytest.mark.parametrize("loss_fn", [nn.CrossEntropyLoss(), F.cross_entropy], ids=["module", "function"])
+@pytest.mark.parametrize(
+    "loss_fn", [nn.CrossEntropyLoss(), F.cross_entropy, plain_cross_entropy], ids=["module", "function", "own function"]
+)
 def test_a_sample_whose_targets_are_all_ignored_is_left_out(loss_fn, shape, target):
     model = Scores(*shape)
     found = losses_of(loss_fn, model, (torch.zeros(4), target))
     expected = [F.cross_entropy(model.scores[i : i + 1], target[i : i + 1]) for i in (0, 2)]
     assert torch.allclose(found, torch.stack(expected))
+
+
+@pytest.mark.parametrize("make", [lambda x, y: (x, y), lambda x, y: {"x": x, "labels": y}], ids=["pair", "dictionary"])
+def test_samples_with_the_label_of_padding_are_left_out_of_sample_losses(make):
+    model, x, labels = nn.Linear(2, 3), torch.randn(4, 2), torch.tensor([2, -100, 0, -100])
+
+    def losses(model, batch):
+        x, y = batch.values() if isinstance(batch, dict) else batch
+        return F.cross_entropy(model(x), y, reduction="none")
+
+    found = TrainingLoss(None, losses).per_sample()(model, make(x, labels))
+    assert torch.allclose(found, F.cross_entropy(model(x)[[0, 2]], labels[[0, 2]], reduction="none"))
+
+
+def test_a_label_of_padding_with_a_loss_counts():
+    model, x, targets = nn.Linear(2, 1), torch.randn(4, 2), torch.tensor([2, -100, 0, -100])
+    assert losses_of(lambda output, y: (output[:, 0] - y) ** 2, model, (x, targets)).shape == (4,)
 
 
 def test_the_mean_loss_of_a_batch_with_ignored_samples_is_that_loss_of_training():
@@ -123,6 +146,7 @@ def test_ignored_samples_are_removed_from_a_batch(shape, target):
     assert inputs.tolist() == [0.0, 2.0]
     assert torch.equal(targets, target[[0, 2]])
     assert without_ignored(nn.CrossEntropyLoss(), (x, torch.full_like(target, -100))) is None
+    assert len(without_ignored(plain_cross_entropy, [x, target])[0]) == 2
 
 
 @pytest.mark.parametrize(
@@ -491,6 +515,28 @@ def test_labels_of_tokens_are_found_by_their_key_and_other_padding_is_left_out()
     found = TrainingLoss(None, losses).per_sample()(model, batch)
     expected = F.cross_entropy(model(x).transpose(1, 2), labels, ignore_index=0)
     assert torch.allclose(found.mean(), expected)
+
+
+def test_losses_with_tokens_first_are_to_be_transposed():
+    batch = (torch.randn(6, 8, 3), torch.randint(3, (6, 8)))
+
+    def losses(model, batch):
+        return F.cross_entropy(model(batch[0]).transpose(1, 2), batch[1], reduction="none")
+
+    with pytest.raises(LossError, match=r"Found shape \(6, 8\). If tokens come first, return losses.T;"):
+        TrainingLoss(None, losses, num_samples=lambda batch: 8).per_sample()(nn.Linear(3, 3), batch)
+    found = TrainingLoss(None, lambda *args: losses(*args).T, num_samples=lambda batch: 8)
+    assert found.per_sample()(nn.Linear(3, 3), batch).shape == (8,)
+
+
+def test_flat_losses_are_refused_with_the_shape_to_return():
+    batch = (torch.randn(4, 3), torch.randint(3, (4, 6)))
+    with pytest.raises(LossError, match=r"Found shape \(24,\). If .* return losses.view\(4, 6\)"):
+        losses_of(lambda outputs, targets: outputs.expand(6, 4, 3).sum(2).flatten(), nn.Linear(3, 3), batch)
+    with pytest.raises(BatchesError, match=r"all 24 elements .* losses of shape \(4, 6\)"):
+        losses_of(
+            nn.CrossEntropyLoss(), nn.Sequential(nn.Linear(3, 18), nn.Unflatten(1, (6, 3)), nn.Flatten(0, 1)), batch
+        )
 
 
 @pytest.mark.parametrize("num", [12, 5], ids=["some samples dropped", "another tensor"])

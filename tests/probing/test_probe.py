@@ -438,3 +438,22 @@ def test_reentrant_checkpointing_is_named_as_the_likely_cause_of_missing_gradien
 def test_another_error_of_autograd_is_raised_unchanged():
     with pytest.raises(RuntimeError, match="does not require grad"):
         gradient(torch.ones(2), torch.ones(2), [nn.Parameter(torch.ones(2))], keep_graph=False)
+
+
+@pytest.mark.parametrize(("scale", "warns"), [(1.0, True), (1e-6, False)], ids=["masked", "rounded to 0"])
+def test_masked_losses_that_count_as_samples_are_reported_once(scale, warns):
+    torch.manual_seed(0)
+    batches = [(torch.randn(8, 3), torch.randn(8, 1)) for _ in range(2)]
+
+    def losses(model, batch):
+        values = (model(batch[0]) - batch[1]).square().flatten()
+        mask = torch.tensor([0.0, 0.0, scale, *[1.0] * 5])
+        return values * mask
+
+    probe = Probe(nn.Linear(3, 1), None, sample_losses=losses)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            with probe.session():
+                probe.gradients(batches)
+    assert ["2 of the 8 losses of a batch are exactly 0" in str(each.message) for each in caught] == [True] * warns

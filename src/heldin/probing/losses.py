@@ -39,7 +39,8 @@ LossFunction: TypeAlias = Callable[..., Tensor]
 PER_SAMPLE_REMEDY = (
     "Use a loss with a `reduction` argument (nn.CrossEntropyLoss(), F.mse_loss), one that returns a value per sample, "
     "or pass sample_losses=f with f(model, batch) -> tensor of shape (m,); inside it, call the loss with "
-    'reduction="none". A loss that exists only for a whole batch (contrastive, dice) is passed as batch_loss=f.'
+    'reduction="none". A loss that exists only for a whole batch (contrastive, dice) is passed as batch_loss=f, with '
+    'signal=GradientDisparity(rescale="mean").'
 )
 
 LOSS_REMEDY = (
@@ -149,13 +150,21 @@ class TrainingLoss:
     def _from_batch(self, model: nn.Module, batch: Batch, *, check: bool, alone: bool) -> Tensor:
         assert self.sample_losses is not None
         losses = self.sample_losses(model, clone_tensors(batch))
-        if not isinstance(losses, Tensor) or losses.ndim == 0 or losses.numel() == 0:
+        if isinstance(losses, Tensor) and losses.ndim == 0:
+            raise LossError(
+                "sample_losses should return one value per sample. Found a single number. Call the loss with "
+                'reduction="none" inside it. A loss that exists only for a whole batch (contrastive, dice) is passed '
+                'as batch_loss=f, with signal=GradientDisparity(rescale="mean").'
+            )
+        if not isinstance(losses, Tensor) or losses.numel() == 0:
             return _per_sample(losses, check=check)
         sizes = self._possible_counts(batch)
         labels = _token_labels(batch, losses)
         if sizes and losses.shape[0] not in sizes:
             found = f"Found shape {tuple(losses.shape)}"
-            if labels is not None:
+            if losses.ndim == 2 and losses.shape[1] in sizes:
+                remedy = "If tokens come first, return losses.T"
+            elif labels is not None:
                 num, length = labels.shape
                 found += f", one value for each of the labels {tuple(labels.shape)}: their order is not known"
                 remedy = f"Return losses.view({num}, {length}), or losses.view({length}, {num}).T if tokens come first"
@@ -176,6 +185,8 @@ class TrainingLoss:
             counted = _labelled(labels, losses.detach()) if check else labels != IGNORED_LABEL
             mask = None if check and counted.all() else counted
             return _per_sample(losses, mask=mask, check=check, alone=alone)
+        if losses.ndim == 1 and (classes := _class_labels(batch, losses)) is not None:
+            return _per_sample(losses, mask=_not_padding(classes, losses, check=check), check=check, alone=alone)
         if losses.ndim == 2 and losses.shape[0] == losses.shape[1] > 1:
             raise LossError(
                 f"sample_losses should return one value per sample. Found shape {tuple(losses.shape)}, and no "
@@ -229,8 +240,12 @@ def without_ignored(loss_fn: LossFunction | None, batch: Batch) -> Batch | None:
 
     For gradients of single samples, which ignored samples do not have. None if all samples are ignored.
     """
-    ignored = None if loss_fn is None else _ignored_index(loss_fn)
-    if ignored is None or not is_pair(batch):
+    if loss_fn is None or not is_pair(batch):
+        return batch
+    ignored = _ignored_index(loss_fn)
+    if ignored is None and not isinstance(loss_fn, nn.Module):
+        ignored = IGNORED_LABEL  # a function around a loss of torch
+    if ignored is None:
         return batch
     targets = batch[1]
     if not isinstance(targets, Tensor) or targets.is_floating_point() or not targets.ndim:
@@ -257,9 +272,19 @@ def _from_pair(
     if num_samples is not None and check:
         expected = int(num_samples(batch))
     mask = None
-    if ignored is not None and isinstance(losses, Tensor) and losses.ndim and losses.shape == target.shape:
-        mask = batch[1] != ignored  # not the copy: the loss may have written to it
+    if isinstance(losses, Tensor) and losses.ndim and isinstance(target, Tensor) and losses.shape == target.shape:
+        labels = batch[1]  # not the copy: the loss may have written to it
+        if ignored is not None:
+            mask = labels != ignored
+        elif not labels.is_floating_point():  # a function around a loss of torch
+            mask = _not_padding(labels, losses, check=check)
     return _per_sample(losses, expected, mask, check=check, alone=alone)
+
+
+def _not_padding(labels: Tensor, losses: Tensor, *, check: bool) -> Tensor:
+    """Which elements count: not those with the label that torch ignores by default, if their loss is 0."""
+    counted = labels != IGNORED_LABEL
+    return counted | (losses.detach() != 0.0) if check else counted
 
 
 def _from_inferred(function: SampleLosses, model: nn.Module, batch: Batch, *, check: bool) -> Tensor:
@@ -283,15 +308,28 @@ def _checked_scalar(loss: object) -> Tensor:
 
 def _token_labels(batch: Batch, losses: Tensor) -> Tensor | None:
     """The labels (m, t) of losses (m, t) or (m * t,), perhaps shifted by one or transposed; None if there are none."""
+    for labels in _integer_tensors(batch, 2):
+        for tokens in (labels, labels[:, 1:], labels.T, labels.T[:, 1:]):
+            is_flat = losses.ndim == 1 and losses.numel() == tokens.numel()
+            if is_flat or losses.shape == tokens.shape:
+                return tokens
+    return None
+
+
+def _class_labels(batch: Batch, losses: Tensor) -> Tensor | None:
+    """The labels (m,) of losses (m,); None if there are none."""
+    return next((labels for labels in _integer_tensors(batch, 1) if labels.shape == losses.shape), None)
+
+
+def _integer_tensors(batch: Batch, ndim: int) -> list[Tensor]:
+    """The tensors of integers in a batch with that many dimensions, those with the names of labels first."""
     names = ("labels", "label", "targets", "target")
     named = [batch[name] for name in names if name in batch] if isinstance(batch, Mapping) else []
-    for labels in (*named, *reversed(tensors_of(batch))):  # targets come last
-        if isinstance(labels, Tensor) and labels.ndim == 2 and not labels.is_floating_point():
-            for tokens in (labels, labels[:, 1:], labels.T, labels.T[:, 1:]):
-                is_flat = losses.ndim == 1 and losses.numel() == tokens.numel()
-                if is_flat or losses.shape == tokens.shape:
-                    return tokens
-    return None
+    return [
+        tensor
+        for tensor in (*named, *reversed(tensors_of(batch)))  # targets come last
+        if isinstance(tensor, Tensor) and tensor.ndim == ndim and not tensor.is_floating_point()
+    ]
 
 
 def _labelled(labels: Tensor, losses: Tensor) -> Tensor:
@@ -420,9 +458,15 @@ def _per_sample(
             "Leave empty batches out."
         )
     if expected is not None and losses.shape[0] != expected:
+        remedy = PER_SAMPLE_REMEDY
+        if losses.ndim == 1 and losses.numel() % expected == 0:
+            remedy = (
+                f"If these are the losses of the elements of each sample, one sample after the other, return "
+                f"losses.view({expected}, {losses.numel() // expected}). {remedy}"
+            )
         raise LossError(
             f"The loss should have one value for each of the {expected} samples of a batch. "
-            f"Found shape {tuple(losses.shape)}. {PER_SAMPLE_REMEDY}"
+            f"Found shape {tuple(losses.shape)}. {remedy}"
         )
     if check and not losses.requires_grad:
         raise LossError(
@@ -455,8 +499,13 @@ def require_equal_lengths(output: object, target: object) -> None:
     if not isinstance(output, Tensor) or not isinstance(target, Tensor) or not output.ndim or not target.ndim:
         return
     if output.shape[0] != target.shape[0]:
+        remedy = "The first dimension of both is the sample."
+        if output.shape[0] == target.numel():
+            remedy = (
+                f"If the model puts all {target.numel()} elements into one dimension, pass sample_losses=f with "
+                f"f(model, batch) -> losses of shape {tuple(target.shape)}."
+            )
         raise BatchesError(
             f"Outputs and targets of a batch should have the same length. Found outputs of shape "
-            f"{tuple(output.shape)} and targets of shape {tuple(target.shape)}. The first dimension of both is the "
-            "sample."
+            f"{tuple(output.shape)} and targets of shape {tuple(target.shape)}. {remedy}"
         )

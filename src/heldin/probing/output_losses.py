@@ -74,7 +74,11 @@ class OutputLosses(InferredLosses):
 def _identify(loss: object, logits: object, labels: Tensor) -> _LossKind:
     """Return the kind of loss whose mean is the loss that the model returned."""
     if not isinstance(loss, Tensor) or not isinstance(logits, Tensor):
-        raise LossError(f"The model should return its loss and its logits. Found no such tensors. {OUTPUT_REMEDY}")
+        raise LossError(
+            "The model should return its loss and its logits, as attributes, keys or the first two values. "
+            f"Found {type(loss).__name__} and "
+            f"{type(logits).__name__}. {OUTPUT_REMEDY}"
+        )
     means = {kind: _mean(*kind(logits, labels, 0.0)) for kind in _possible_kinds(logits, labels)}
     kind = min(means, key=lambda kind: abs(means[kind] - float(loss)), default=None)
     tolerance = abs(float(loss)) * torch.finfo(loss.dtype).eps ** 0.5
@@ -96,7 +100,9 @@ def _model_outputs(model: nn.Module, batch: object) -> tuple[Any, Any, Tensor]:
     outputs, labels = model(**batch), batch["labels"]
     if isinstance(outputs, Mapping):
         return outputs.get("loss"), outputs.get("logits"), labels
-    return (*outputs[:2], labels) if isinstance(outputs, (tuple, list)) and len(outputs) > 1 else (None, None, labels)
+    if isinstance(outputs, (tuple, list)) and len(outputs) > 1 and not hasattr(outputs, "loss"):
+        return (*outputs[:2], labels)
+    return getattr(outputs, "loss", None), getattr(outputs, "logits", None), labels
 
 
 _LossKind: TypeAlias = Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor]]  # -> losses, and which of them count

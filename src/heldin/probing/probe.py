@@ -55,6 +55,8 @@ Mode = Literal["train", "eval"]
 Result = TypeVar("Result")
 
 MODES: tuple[Mode, ...] = ("train", "eval")
+MIN_ZEROS = 2  # losses of exactly 0 in a batch that cause a warning
+ORDINARY = 1e-4  # of the mean loss: what the smallest other loss exceeds, if zeros are not due to rounding
 REENTRANT = (
     "Gradients of the model should be computable without writing to `.grad`. Found reentrant gradient checkpointing, "
     "with which they are not. Write checkpoint(..., use_reentrant=False), which torch recommends; in transformers it "
@@ -316,6 +318,7 @@ class Probe:
     ) -> BatchResult:
         """One backward pass for each re-scaling that cannot share the plain one."""
         result = BatchResult(losses.detach().cpu().double(), num_samples)
+        self._report_zero_losses(result.losses)
         own, num_shares = slice(None), 1
         if self.shards is not None:
             result.losses, own, num_shares = self.shards.gather_losses(result.losses)
@@ -357,6 +360,21 @@ class Probe:
         if self.shards is None:
             return gradient(losses, weights, parameters, keep_graph=keep_graph)
         return self.shards.gradient(losses, weights, parameters, keep_graph=keep_graph)
+
+    def _report_zero_losses(self, losses: Tensor) -> None:
+        """Warn, once, about losses of exactly 0 among losses of an ordinary size: those of masked samples, perhaps."""
+        num_zeros = int((losses == 0.0).sum())
+        if not MIN_ZEROS <= num_zeros < losses.numel():
+            return
+        others = losses[losses != 0.0].abs()
+        if others.min() > ORDINARY * others.mean():
+            self.warn_once(
+                "losses of 0",
+                f"{num_zeros} of the {losses.numel()} losses of a batch are exactly 0 and count as samples. That is "
+                "right if 0 is their loss, as with a margin. If the loss ignores or masks these samples, leave them "
+                "out: pass nn.CrossEntropyLoss(ignore_index=...), or sample_losses=f that returns the losses of the "
+                "others, with num_samples=g for their number.",
+            )
 
     def _report_unreached(self, results: Sequence[BatchResult], parameters: list[nn.Parameter]) -> None:
         """Warn, once, about parameters that received no gradient in any batch."""
