@@ -1,3 +1,4 @@
+import builtins
 import os
 import random
 
@@ -18,3 +19,11 @@ def _one_seed():
     random.seed(0)
     numpy.random.seed(0)
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _same_print():
+    """Ray replaces `print` in its process, and functions that refer to it cannot be pickled afterwards."""
+    before = builtins.print
+    yield
+    builtins.print = before

@@ -174,7 +174,7 @@ print(json.dumps({"torch": before, "heldin": after, "files": files, "compiler": 
 @pytest.fixture(scope="module")
 def loaded():
     """What a new process loads, by `import torch` and by the first use of heldin; the files of one step."""
-    ran = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True, timeout=120)
+    ran = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True, timeout=600)
     return json.loads(ran.stdout)
 
 

@@ -85,7 +85,7 @@ def rows_of_run(folder):
     from wandb.proto.wandb_internal_pb2 import Record
 
     (path,) = folder.rglob("*.wandb")
-    records, kinds, deadline = [], [], time.monotonic() + 60.0
+    records, kinds, deadline = [], [], time.monotonic() + 600.0
     while "exit" not in kinds and time.monotonic() < deadline:  # another process writes the file
         time.sleep(0.1)
         content, position, records = path.read_bytes(), 7, []

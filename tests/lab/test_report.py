@@ -410,7 +410,7 @@ def browsed(tmp_path_factory):
         browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1200,1600",
         f"--user-data-dir={folder / 'profile'}", "--virtual-time-budget=15000", "--dump-dom", path.as_uri(),
     ]  # fmt: skip
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=600, check=True)
     found = re.search(r'<pre id="found">(.*?)</pre>', ran.stdout, re.DOTALL)
     assert found, f"the page never got to its end: {ran.stderr[-2000:]}"
     unescaped = found[1].replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")

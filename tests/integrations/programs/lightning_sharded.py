@@ -46,6 +46,7 @@ def main() -> None:
     )
     trainer.fit(Sharded(), DataLoader(data, batch_size=8, shuffle=True))
     print(f"rank {trainer.global_rank}: {stopping.sentence}", flush=True)  # noqa: T201
+    trainer.strategy.barrier()  # the first rank ends the others when it exits
 
 
 if __name__ == "__main__":
