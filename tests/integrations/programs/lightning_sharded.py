@@ -1,8 +1,8 @@
 """A network sharded by FSDP2 under Lightning's ModelParallelStrategy, on two processes. Each rank prints its stop."""
 
-import lightning.pytorch as pl
 import os
 
+import lightning.pytorch as pl
 import torch
 from lightning.pytorch.strategies import ModelParallelStrategy
 from torch import nn
