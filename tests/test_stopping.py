@@ -733,15 +733,92 @@ def test_a_state_that_cannot_be_loaded_changes_nothing(tmp_path):
     path = tmp_path / "weights.pt"
     saved, _ = scripted([3.0, 1.0, 2.0], keep="lowest", keep_in=path)
     state = saved.state_dict()
-    path.unlink()
-    stopper, _ = scripted([5.0, 4.0], keep="lowest")
+    stopper, _ = scripted([5.0, 4.0], keep="lowest", keep_in=tmp_path / "others.pt")
+    stopper._snapshot.keep_in = path
     before, decision = str(stopper.state_dict()), stopper.decision
-    for broken in (state, {**state, "kept": stopper.state_dict()["kept"], "watch": {}}):
-        with pytest.raises((ArgumentError, KeyError)):
-            stopper.load_state_dict(broken)
+    for content in (None, b"", b"not a file of weights"):
+        path.unlink() if content is None else path.write_bytes(content)
+        with pytest.raises(ArgumentError, match=r"should (hold|be in)"):
+            stopper.load_state_dict(state)
         assert str(stopper.state_dict()) == before
         assert stopper.decision == decision
+
+
+def with_value(state, value, *path):
+    """A copy of the state with another value at this place; `...` removes it."""
+    changed = copy.deepcopy(state)
+    inner = changed
+    for key in path[:-1]:
+        inner = inner[key]
+    if value is ...:
+        del inner[path[-1]]
+    else:
+        inner[path[-1]] = value
+    return changed
+
+
+DAMAGED = [  # where, what is put there, what the message says
+    *[
+        ((key,), ..., "The state should be a dict with .* Found a dict with")
+        for key in ("signals", "calls", "readings", "kept", "watch")
+    ],
+    *[(("calls",), value, "`calls` of the state should be an integer") for value in (None, "abc", [], -5, math.nan)],
+    (("calls",), 1, "should increase up to `calls`, here from 1 to 1. Found 2"),
+    *[(("readings",), value, "`readings` of the state should be a list") for value in (None, "abc", -5, math.nan, {})],
+    *[(("readings", 1), value, "A reading should have epoch and values") for value in (None, 5, "abc", {}, [])],
+    *[(("readings", 1, "epoch"), value, "epochs of readings") for value in (None, "1", 1.0, -1, 9, True)],
+    *[(("readings", 2, "epoch"), 0, "here from 1 to 3. Found 0")],
+    *[(("readings", 1, "num_batches"), value, "`num_batches` in the reading of epoch 1") for value in (None, "5", -1)],
+    *[(("readings", 1, "loss"), value, "`loss` in the reading of epoch 1") for value in ("low", [], {})],
+    *[(("readings", 1, "values"), value, "`values` in the reading of epoch 1") for value in (None, 5, {}, {"a": 1.0})],
+    *[
+        (("readings", 1, "values", "gradient_disparity"), value, "`gradient_disparity` .* a number. ")
+        for value in (None, "abc", [1.0])
+    ],
+    *[(("kept",), value, "`kept` of the state") for value in (None, 5, [], {}, {"keep": "lowest"})],
+    *[(("kept", "epoch"), value, "epoch of kept weights") for value in ("1", -1, 1.0)],
+    *[(("kept", "weights"), value, "Kept weights") for value in (5, [], "weights")],
+    *[(("watch",), value, "`watch` of the state") for value in (None, 5, {}, {"memory": {}})],
+    *[(("watch", "memory"), value, "`memory` of the state") for value in (None, [], {"label_wave": None})],
+    *[(("watch", "offered"), value, "`offered` of the state") for value in (5, [[1.0]])],
+    *[(("watch", "fresh"), value, "`fresh` of the state") for value in (None, "yes")],
+    *[(("watch", "drawn"), value, "`drawn` of the state") for value in (5, ["batches"])],
+]
+
+
+@pytest.mark.parametrize(("path", "value", "message"), DAMAGED, ids=lambda value: str(value)[:30])
+def test_a_damaged_state_is_refused_with_one_sentence_and_changes_nothing(path, value, message):
+    state = scripted([3.0, 1.0, 2.0], keep="lowest")[0].state_dict()
+    stopper, _ = scripted([5.0, 4.0], keep="lowest")
+    before, decision = str(stopper.state_dict()), stopper.decision
+    with pytest.raises(ArgumentError, match=message):
+        stopper.load_state_dict(with_value(state, value, *path))
+    assert str(stopper.state_dict()) == before
+    assert stopper.decision == decision
     assert stopper.restore() == 1
+
+
+@pytest.mark.parametrize("state", [None, [], "abc", 5, {}, ["version", "readings"]], ids=str)
+def test_what_is_not_a_state_is_named_by_what_it_is(state):
+    with pytest.raises(ArgumentError) as error:
+        scripted([1.0])[0].load_state_dict(state)
+    found = "a dict with []" if state == {} else repr(state)
+    assert f"should be a dict with version, signals, calls, readings, kept, watch. Found {found}." in str(error.value)
+
+
+def test_a_state_with_values_that_are_not_finite_or_not_known_yet_is_loaded():
+    with pytest.warns(HeldinWarning, match="Recorded as NaN"):
+        stopper, _ = scripted([1.0, math.nan, math.inf])
+    resumed, _ = scripted([])
+    resumed.load_state_dict(stopper.state_dict())
+    assert str(resumed.history) == str(stopper.history)
+    waiting = EarlyStopping(net(), LOSS, signal="label_wave")
+    waiting.step(loader())
+    EarlyStopping(net(), LOSS, signal="label_wave").load_state_dict(waiting.state_dict())
+    skipping, _ = scripted([])
+    skipping.skip()  # a call without a reading
+    resumed.load_state_dict(skipping.state_dict())
+    assert (resumed.num_calls, resumed.history) == (1, ())
 
 
 def test_resuming_finds_the_weights_of_the_checkpoint_after_better_ones_came(tmp_path):

@@ -142,7 +142,17 @@ def _shapes(weights: Weights) -> dict[str, torch.Size | None]:
 
 
 def _load(path: Path) -> dict[str, Any]:
-    content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except OSError:
+        raise
+    except Exception as error:  # damaged, or written by something else
+        content = error
+    if not isinstance(content, dict) or not isinstance(content.get("weights"), dict) or "epoch" not in content:
+        raise ArgumentError(
+            f"The file {path} should hold weights that EarlyStopping kept. Found another content, or a damaged file. "
+            "Pass keep_in= the file they were kept in."
+        )
     return content
 
 

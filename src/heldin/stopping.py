@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, SupportsFloat
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -28,6 +28,7 @@ from heldin.errors import (
     require_choice,
     require_integer,
     require_number,
+    short_repr,
     unknown_argument,
 )
 from heldin.measuring import NUM_POOLED, Probes, SignalChoice, SignalReader
@@ -38,7 +39,7 @@ from heldin.probing.losses import BatchLoss, LossFunction, SampleLosses
 from heldin.probing.probe import Mode
 from heldin.probing.storage import GradientMemory
 from heldin.rules import Rule, as_rule, first_after_fall, has_value, with_patience
-from heldin.signals import Signal
+from heldin.signals import Signal, StatefulSignal
 from heldin.snapshots import Keep, WeightSnapshot
 from heldin.types import Decision, Direction, Reading
 
@@ -376,22 +377,7 @@ class EarlyStopping:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from `state_dict()`. The rule of this object is applied to the earlier readings too."""
-        if "version" not in state or "readings" not in state:
-            raise ArgumentError(
-                f"The state should come from EarlyStopping.state_dict(). Found a dict with {list(state)[:5]}. "
-                "Store it under a separate key of the checkpoint, beside the model's."
-            )
-        if state["version"] != VERSION:
-            raise ArgumentError(
-                f"The state should be of version {VERSION}. Found version {state['version']!r}. "
-                "Load it with the version of heldin that wrote it."
-            )
-        labels = [signal.label for signal in self.signals.values()]
-        if state["signals"] != labels:
-            raise ArgumentError(
-                f"The state should be of the signals {labels}. Found {state['signals']}. "
-                "Create EarlyStopping with the signals it was saved with."
-            )
+        _check_state(state, self.signals)
         with self._all_or_nothing():
             self.reset()
             self._calls = state["calls"]
@@ -521,3 +507,55 @@ def _resolve_rule(rule: Rule | str | None, patience: int | None, signals: Mappin
                 + f" Add it: signal=[..., {name!r}]."
             )
     return found.with_direction({label: Direction(signal.direction) for label, signal in signals.items()})
+
+
+def _check_state(state: Any, signals: Mapping[str, Signal[Any]]) -> None:
+    """Refuse what `EarlyStopping.state_dict()` did not write for these signals, before anything of it is used."""
+    own = "Store what EarlyStopping.state_dict() returned under a separate key of the checkpoint, and pass that."
+
+    def require(holds: bool, expected: str, found: object, remedy: str = own) -> None:
+        if not holds:
+            shown = f"a dict with {list(found)[:9]}" if isinstance(found, Mapping) else short_repr(found)
+            raise ArgumentError(f"{expected}. Found {shown}. {remedy}")
+
+    def has(found: object, *keys: str) -> bool:
+        return isinstance(found, Mapping) and all(key in found for key in keys)
+
+    def is_count(found: object, low: int = 0, high: float = math.inf) -> bool:
+        return type(found) is int and low <= found <= high
+
+    keys = ("version", "signals", "calls", "readings", "kept", "watch")
+    version = state["version"] if has(state, "version") else VERSION
+    update = "Load it with the version of heldin that wrote it."
+    require(version == VERSION, f"The state should be of version {VERSION}", version, update)
+    require(has(state, *keys), f"The state should be a dict with {', '.join(keys)}", state)
+    labels, calls, epoch = [signal.label for signal in signals.values()], state["calls"], 0
+    create = "Create EarlyStopping with the signals it was saved with."
+    require(state["signals"] == labels, f"The state should be of the signals {labels}", state["signals"], create)
+    require(is_count(calls), "`calls` of the state should be an integer of at least 0", calls)
+    require(isinstance(state["readings"], list), "`readings` of the state should be a list", state["readings"])
+    for reading in state["readings"]:
+        require(has(reading, "epoch", "values", "num_batches"), "A reading should have epoch and values", reading)
+        in_order = f"The epochs of readings should increase up to `calls`, here from {epoch} to {calls}"
+        require(is_count(reading["epoch"], epoch, calls), in_order, reading["epoch"])
+        epoch, values, loss = reading["epoch"], reading["values"], reading.get("loss")
+        place = f"in the reading of epoch {epoch} should be"
+        require(is_count(reading["num_batches"]), f"`num_batches` {place} an integer", reading["num_batches"])
+        require(loss is None or isinstance(loss, SupportsFloat), f"`loss` {place} a number or None", loss)
+        require(has(values, *signals), f"`values` {place} a dict with {', '.join(signals)}", values)
+        for name, signal in signals.items():
+            waits = isinstance(signal, StatefulSignal)  # for an earlier reading to compare with
+            known = isinstance(values[name], SupportsFloat) or (waits and values[name] is None)
+            require(known, f"`{name}` {place} a number{' or None' * waits}", values[name])
+    kept, watch = state["kept"], state["watch"]
+    require(has(kept, "keep", "epoch", "weights"), "`kept` of the state should have keep, epoch and weights", kept)
+    at, weights = kept["epoch"], kept["weights"]
+    require(at is None or is_count(at), "The epoch of kept weights should be an integer of at least 0, or None", at)
+    require(weights is None or has(weights), "Kept weights should be a dict or None", weights)
+    require(has(watch, "memory", "offered", "fresh"), "`watch` of the state should have memory, offered, fresh", watch)
+    memories = watch["memory"]
+    require(has(memories) and all(map(has, memories.values())), "`memory` of the state should hold dicts", memories)
+    outputs, drawn = watch["offered"], watch.get("drawn")
+    require(outputs is None or isinstance(outputs, Tensor), "`offered` of the state should be a tensor", outputs)
+    require(isinstance(watch["fresh"], bool), "`fresh` of the state should be True or False", watch["fresh"])
+    require(drawn is None or has(drawn), "`drawn` of the state should be a dict or None", drawn)

@@ -6,6 +6,7 @@ The quick part shows each damage to one verb and each verb one damage of each fi
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from dataclasses import dataclass
 
@@ -118,6 +119,16 @@ def made_a_folder(folder, file):
     (folder / file).mkdir()
 
 
+def made_a_pipe(folder, file):
+    (folder / file).unlink()
+    os.mkfifo(folder / file)  # reading it would wait for ever
+
+
+def made_a_file(folder, _):
+    shutil.rmtree(folder)
+    folder.write_text("not a folder")
+
+
 def with_count(order):
     """Reorder the epochs, and adapt the number in done.json."""
 
@@ -216,6 +227,9 @@ LEFT_OUT = [
     Damage("test loss is a dict", "epochs.jsonl", in_line(3, test_loss={"mean": 1.0}), 3),
     Damage("a constant that is not JSON", "epochs.jsonl", in_line(3, test_loss=float("nan")), 3),
     Damage("norm is a text", "epochs.jsonl", in_line(3, parameter_norm="large"), 3),
+    *(Damage("a pipe", f"{file}", made_a_pipe) for file in ("spec.json", "data.json", "done.json", "epochs.jsonl")),
+    Damage("UTF-16", "epochs.jsonl", bytes_changed(lambda old: old.decode().encode("utf-16")), 1),
+    Damage("a file in place of the folder", "", made_a_file),
 ]  # fmt: skip
 
 LOST_SECONDS = [
@@ -340,6 +354,60 @@ def test_damaged_timings_lose_only_seconds(capsys, folder, damage):
         assert (named in err) == (damage.name != "missing")
     assert call(capsys, "table", "--format", "csv")[:2] == whole[:2]  # the medians of the other lines are the same
     assert call(capsys, "run", "spec.toml", "--quiet", "--jobs", "1")[0] == 0
+
+
+def test_the_messages_say_what_is_wrong(capsys, folder):
+    shutil.copytree(folder, "whole")
+
+    def said(make, file="epochs.jsonl"):
+        make(folder, file)
+        _, out, err = call(capsys, "status")
+        shutil.rmtree(folder) if folder.is_dir() else folder.unlink()
+        shutil.copytree("whole", folder)
+        assert "3 of 4 runs in heldin-runs are done, 1 is damaged." in out
+        return err
+
+    assert f"{folder / 'epochs.jsonl'}: it is missing, although the run is done." in said(removed)
+    assert "it should be a regular file. Found a folder, a pipe or a device." in said(made_a_pipe)
+    assert "should be text in the encoding UTF-8. Found UTF-16." in said(LEFT_OUT[-2].make)
+    assert f"{folder}: it should be the folder of a run. Found a file." in said(made_a_file)
+    made_a_file(folder, "")
+    counts = json.loads(call(capsys, "status", "--json")[1])
+    assert [counts[name] for name in ("num_runs", "num_done", "num_damaged")] == [4, 3, 1]
+    assert call(capsys, "run", "spec.toml", "--quiet")[2].startswith("heldin: 1 of the runs is damaged.\n")
+
+
+def test_a_pipe_as_checkpoint_is_ignored_and_replaced(tmp_path):
+    spec = SPEC.with_(epochs=1)
+    folder = Store(tmp_path).folder(spec)
+    folder.path.mkdir(parents=True)
+    os.mkfifo(folder.path / "checkpoint.pt")
+    assert folder.checkpoint() is None
+    folder.save({"epoch": 0})
+    assert folder.checkpoint() == {"epoch": 0}
+
+
+def test_every_file_of_a_newer_version_is_named_as_such(capsys, folder):
+    for name in ("spec.json", "data.json", "done.json"):
+        content = (folder / name).read_text()
+        json_changed(lambda found: found.update(version=9))(folder, name)
+        code, _, err = call(capsys, "status")
+        assert code == 2
+        assert f"{folder / name} was written by a newer heldin (version 9 of the store; this one reads 1)." in err
+        (folder / name).write_text(content)
+
+
+def test_a_stray_file_beside_the_runs_is_ignored(capsys, folder):
+    (folder.parent / "notes.txt").write_text("mine")
+    assert call(capsys, "status")[0] == 0
+
+
+def test_a_store_that_is_a_file_is_named_as_one(capsys, tmp_path):
+    (tmp_path / "afile").write_text("")
+    for verb in ("status", "table"):
+        code, _, err = call(capsys, verb, "--store", str(tmp_path / "afile"))
+        assert code == 2
+        assert f"--store should be a folder. Found the file {tmp_path / 'afile'}." in err
 
 
 def test_a_repaired_store_has_exit_code_0_again(capsys, folder):

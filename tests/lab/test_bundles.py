@@ -1,6 +1,7 @@
 """Bundled records: read as they were written; damaged ones are named."""
 
 import math
+import os
 
 import pytest
 from tests.records import epoch_line
@@ -77,3 +78,12 @@ def test_a_damaged_compressed_file_is_named(tmp_path, damage):
     file.write_bytes(damage(file.read_bytes()))
     with pytest.raises(DamagedRunError, match=rf"{file.name} should be .*git checkout"):
         read_records(tmp_path, [SPEC], suffix=COMPRESSED)
+
+
+def test_what_is_not_a_regular_file_is_named(tmp_path):
+    (file,) = record_files(tmp_path, [SPEC])
+    os.mkfifo(file)  # reading it would wait for ever
+    with pytest.raises(
+        DamagedRunError, match=rf"{file.name} should be a file of records. Found another: .*git checkout"
+    ):
+        read_records(tmp_path, [SPEC])

@@ -50,6 +50,11 @@ def note_left_out(error: DamagedRunError) -> None:
     _left_out.get([]).append(error)
 
 
+def num_left_out() -> int:
+    """The number of damaged runs that this command has left out so far."""
+    return len(_left_out.get([]))
+
+
 def exit_code(run: Callable[[], object]) -> int:
     """Run a command and return its exit code: `LEFT_OUT` in place of 0 if damaged runs were left out."""
     _left_out.set([])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,9 @@ def read_records(store: Path, ids: list[str] | None, wanted: Mapping[str, object
     `ids` are the beginnings of run ids. `wanted` maps a field of a spec to the value or values it may have. None
     selects all.
     """
-    if not _is_folder(store / "runs"):
+    if not _is(Path.is_dir, store / "runs"):
+        if _is(Path.is_file, store):
+            raise StoreError(f"--store should be a folder. Found the file {store}. Name the folder with the records.")
         raise StoreError(
             f"There are no records in {store}. Start with `heldin run`, or name their folder with --store."
         )
@@ -48,9 +50,9 @@ def read_records(store: Path, ids: list[str] | None, wanted: Mapping[str, object
     return found
 
 
-def _is_folder(path: Path) -> bool:
+def _is(kind: Callable[[Path], bool], path: Path) -> bool:
     try:
-        return path.is_dir()
+        return kind(path)
     except OSError:  # a name that is too long, or a folder that may not be read
         return False
 
@@ -91,7 +93,8 @@ def require_store(store: Path, specs: Iterable[RunSpec] = ()) -> None:
         except DamagedRunError as error:
             problems.append(str(error))
     if problems:
-        raise DamagedRunError("\n".join([f"{len(problems)} of the runs are damaged.", *problems]))
+        verb = "is" if len(problems) == 1 else "are"
+        raise DamagedRunError("\n".join([f"{len(problems)} of the runs {verb} damaged.", *problems]))
 
 
 def store_option(store: Path) -> str:

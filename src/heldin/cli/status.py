@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from heldin.cli.options import DEFAULT_STORE, AsJson, RunIds, StoreFolder, filter_options
-from heldin.cli.output import note, show, show_json, show_rows
+from heldin.cli.output import note, num_left_out, show, show_json, show_rows
 from heldin.errors import StoreError
 
 EXAMPLE = "Example:\n\nheldin status --dataset mnist5k"
@@ -20,7 +20,7 @@ def command(store: StoreFolder = DEFAULT_STORE, run: RunIds = None, as_json: AsJ
         require_one_version(records)
     except StoreError as error:
         note(str(error))
-    num_done = sum(record.done for record in records)
+    num_done, num_damaged = sum(record.done for record in records), num_left_out()
     runs = [
         {
             "run": record.id,
@@ -35,7 +35,8 @@ def command(store: StoreFolder = DEFAULT_STORE, run: RunIds = None, as_json: AsJ
         for record in records
     ]
     if as_json:
-        show_json({"store": store, "num_runs": len(runs), "num_done": num_done, "runs": runs})
+        counts = {"num_runs": len(runs) + num_damaged, "num_done": num_done, "num_damaged": num_damaged}
+        show_json({"store": store, **counts, "runs": runs})
         return
     rows = [
         {
@@ -48,4 +49,5 @@ def command(store: StoreFolder = DEFAULT_STORE, run: RunIds = None, as_json: AsJ
     ]
     noted = ["note"] if any(row["note"] for row in rows) else []
     show_rows(rows, ["run", "epochs", "state", *noted, "title"])
-    show(f"\n{num_done} of {len(rows)} runs in {store} are done.")
+    damaged = f", {num_damaged} {'is' if num_damaged == 1 else 'are'} damaged" if num_damaged else ""
+    show(f"\n{num_done} of {len(rows) + num_damaged} runs in {store} are done{damaged}.")

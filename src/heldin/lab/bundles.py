@@ -28,7 +28,7 @@ from heldin.lab.schema import (
     spec_of,
 )
 from heldin.lab.spec import RunSpec
-from heldin.lab.store import RunRecord, Store, write_atomically
+from heldin.lab.store import RunRecord, Store, read_file, write_atomically
 
 OnDamage = Callable[[DamagedRunError], object]
 KEYS = {"id", "spec", "unit_seconds", "epochs"}
@@ -131,16 +131,15 @@ def read_records(
 
 
 def _lines(path: Path, damaged: OnDamage, remedy: str) -> list[bytes]:
-    if not path.is_file():
+    kind = "a file compressed by gzip" if path.name.endswith(COMPRESSED) else "a file of records"
+    try:
+        content = read_file(path)
+        return (gzip.decompress(content) if path.name.endswith(COMPRESSED) else content).splitlines()
+    except FileNotFoundError:
         return []
-    content = path.read_bytes()
-    if path.name.endswith(COMPRESSED):
-        try:
-            content = gzip.decompress(content)
-        except (OSError, EOFError, zlib.error) as error:
-            damaged(DamagedRunError(f"{path} should be a file compressed by gzip. Found another: {error}. {remedy}"))
-            return []
-    return content.splitlines()
+    except (OSError, EOFError, zlib.error) as error:
+        damaged(DamagedRunError(f"{path} should be {kind}. Found another: {error}. {remedy}"))
+        return []
 
 
 def _parse(line: bytes) -> tuple[RunRecord, UnitSeconds | None]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -203,6 +204,9 @@ def parse_json(text: bytes) -> Any:
         return json.loads(text.decode(), object_pairs_hook=_object, parse_constant=_refuse_constant)
     except RecursionError as error:
         raise ArgumentError("JSON should not be nested this deeply") from error
+    except UnicodeDecodeError as error:
+        found = "UTF-16" if text[:2] in (BOM_UTF16_LE, BOM_UTF16_BE) else "another encoding"
+        raise ArgumentError(f"it should be text in the encoding UTF-8. Found {found}") from error
     except ValueError as error:
         if isinstance(error, ArgumentError):
             raise

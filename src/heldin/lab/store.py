@@ -13,6 +13,7 @@ import io
 import json
 import os
 import platform
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -36,7 +37,6 @@ from heldin.lab.schema import (
     fingerprint_of,
     is_newer,
     parse_json,
-    require_object,
     spec_of,
 )
 from heldin.lab.spec import RunSpec
@@ -49,6 +49,7 @@ BEFORE_HASHES = {"epoch", "model", "optimizer", "memory", "data"}  # the keys of
 
 Content = TypeVar("Content")
 OnDamage = Callable[[DamagedRunError], object]
+RUN_ID = re.compile(r"[0-9a-f]{16}")
 
 
 class RunLockedError(StoreError):
@@ -171,7 +172,7 @@ class RunFolder:
     def holder(self) -> str:
         """The process that holds the lock, for messages; what a killed process left counts only if `is_locked`."""
         try:
-            found = json.loads((self.path / "holder.json").read_text(encoding="utf-8"))
+            found = json.loads(read_file(self.path / "holder.json"))
             return f"process {int(found['process'])} on {found['host']}"
         except (OSError, ValueError, KeyError, TypeError):
             return "another process"
@@ -212,7 +213,7 @@ class RunFolder:
         text = json.dumps(encode_json(line), separators=(",", ":"), allow_nan=False)
         path = self.path / name
         with explain_os_errors(self.path):
-            cut_off = path.exists() and not _is_complete(path.read_bytes())
+            cut_off = path.exists() and not _is_complete(read_file(path))
             with path.open("ab") as file:
                 file.write(f"{chr(10) * cut_off}{text}\n".encode())
                 file.flush()
@@ -252,7 +253,7 @@ class RunFolder:
         path = self.path / "epochs.jsonl"
         if path.exists():
             text = b"".join(line + b"\n" for line in _complete_lines(path)[:num_epochs])
-            if text != path.read_bytes():
+            if text != read_file(path):
                 write_atomically(path, text.decode())
 
     def save(self, checkpoint: Mapping[str, object]) -> None:
@@ -276,9 +277,11 @@ class RunFolder:
             StoreError: It can be read, but is not what `save` wrote for this run.
         """
         path = self.path / "checkpoint.pt"
+        if not path.is_file():
+            return None
         try:
             found: object = torch.load(path, weights_only=True)
-        except Exception:  # missing, or incomplete after a power failure: the run starts again
+        except Exception:  # incomplete after a power failure: the run starts again
             return None
         if isinstance(found, dict):
             if found.keys() - {"predictions"} == BEFORE_HASHES:
@@ -301,7 +304,8 @@ class RunFolder:
             return False
         expected, found = _read(path, epochs_of), self.num_epochs
         if found != expected:
-            raise _damaged(records, f"it should have {expected} lines, because {path.name} counts them. Found {found}")
+            problem = f"it should have {expected} lines, because {path.name} counts them. Found {found}"
+            raise _damaged(records, problem if records.exists() else "it is missing, although the run is done")
         return True
 
     @property
@@ -312,9 +316,10 @@ class RunFolder:
     def record(self) -> RunRecord:
         """The record of the run."""
         done, path = self.done, self.path / "epochs.jsonl"
-        if done and not _is_complete(path.read_bytes()):
+        epochs = self.epochs(done=done)
+        if done and not _is_complete(read_file(path)):
             raise _damaged(path, "it should end with a complete line, because the run is done")
-        return RunRecord(self.spec, self.epochs(done=done), done, self.data)
+        return RunRecord(self.spec, epochs, done, self.data)
 
     def _write(self, name: str, content: Mapping[str, object]) -> None:
         text = json.dumps({"version": VERSION, **encode_json(content)}, indent=1, allow_nan=False)
@@ -402,19 +407,28 @@ class _CountingFile(io.RawIOBase):
         return num
 
 
+def read_file(path: Path) -> bytes:
+    """The content of a file of a record. What is not a regular file is refused: reading a pipe might never end."""
+    if path.exists() and not path.is_file():
+        raise OSError("it should be a regular file. Found a folder, a pipe or a device")
+    return path.read_bytes()
+
+
 def _read(path: Path, check: Callable[[object], Content]) -> Content:
     """The content of a JSON file."""
     try:
-        return check(parse_json(path.read_bytes()))
-    except StoreError:  # of a newer version
-        raise
+        content = parse_json(read_file(path))
+        if not is_newer(content):
+            return check(content)
     except (OSError, ArgumentError) as error:
         raise _damaged(path, error) from error
+    found = f"version {content['version']} of the store; this one reads {VERSION}"
+    raise StoreError(f"{path} was written by a newer heldin ({found}). Update heldin, or use another folder.")
 
 
 def _complete_lines(path: Path) -> list[bytes]:
     try:
-        return path.read_bytes().split(b"\n")[:-1]
+        return read_file(path).split(b"\n")[:-1]
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -425,30 +439,27 @@ def _is_complete(content: bytes) -> bool:
     return not content or content.endswith(b"\n")
 
 
-def _damaged(path: Path, problem: object, line: int | None = None) -> DamagedRunError:
+def _damaged(path: Path, problem: object, line: int | None = None, *, folder: Path | None = None) -> DamagedRunError:
     place = path if line is None else f"{path}, line {line}"
     text = (problem.strerror or str(problem)) if isinstance(problem, OSError) else str(problem).rstrip(".")
     return DamagedRunError(
-        f"{place}: {text}. The file was changed by hand, or the disk is damaged. Put it back, or remove {path.parent} "
-        "to run it again."
+        f"{place}: {text}. The file was changed by hand, or the disk is damaged. Put it back, or remove "
+        f"{folder or path.parent} to run it again."
     )
 
 
 def _is_started(folder: Path) -> bool:
-    return any((folder / name).exists() for name in ("spec.json", "epochs.jsonl", "done.json"))
+    if folder.is_dir():
+        return any((folder / name).exists() for name in ("spec.json", "epochs.jsonl", "done.json"))
+    return folder.exists() and RUN_ID.fullmatch(folder.name) is not None  # something else in its place
 
 
 def _open_run(folder: Path) -> RunFolder:
     """The run of a folder."""
+    if not folder.is_dir():
+        raise _damaged(folder, "it should be the folder of a run. Found a file", folder=folder)
     path = folder / "spec.json"
-
-    def check(content: object) -> RunSpec:
-        if is_newer(content):
-            found = f"version {require_object(content)['version']} of the store; this one reads {VERSION}"
-            raise StoreError(f"{path} was written by a newer heldin ({found}). Update heldin, or use another folder.")
-        return spec_of(content)
-
-    spec = _read(path, check)
+    spec = _read(path, spec_of)
     if spec.id != folder.name:
         raise _damaged(path, f"it should hold the spec of run {folder.name}. Found that of run {spec.id}")
     return RunFolder(folder, spec)
