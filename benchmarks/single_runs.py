@@ -1,21 +1,19 @@
 """Stops of single runs: the paper's rule on fresh and on fixed probe batches, and smoothed.
 
-The demo's task (300 digits, half of them with a random label, 200 epochs) from four seeds. For each method:
+300 digits (half of them with a random label, 200 epochs) from four seeds. For each method:
 the epoch, and the test error there, beside the best and the last epoch. Written to `results/single_runs.json`.
 
 Usage: `python benchmarks/single_runs.py`; about a minute a seed on one core.
 """
 
 import json
-import sys
 from pathlib import Path
 
 import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
-import digits
+import noisy_digits as digits
 from heldin import EarlyStopping, NthRise, Smoothed, replay
 
 SEEDS, EPOCHS = range(4), 200

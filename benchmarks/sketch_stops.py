@@ -1,6 +1,6 @@
 """Stopping epochs of full, bfloat16 and sketched readings of the same runs.
 
-Ten runs of the task of the demo (300 digits, half of them with a random label; 287,010 parameters), 60 epochs each. All
+Ten runs of one task (300 digits, half of them with a random label; 287,010 parameters), 60 epochs each. All
 readings of an epoch use the same batches and the same weights, so they differ by how gradients are held alone. For each
 rule: the number of runs that stop at the same epoch as with full gradients, and the largest difference. Written to
 `results/sketch_stops.json`.
@@ -10,7 +10,6 @@ Usage: `python benchmarks/sketch_stops.py [--quick]`; about 15 seconds a run on 
 
 import argparse
 import json
-import sys
 from pathlib import Path
 from statistics import median
 
@@ -18,8 +17,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
-import digits
+import noisy_digits as digits
 from heldin import ConsecutiveRises, EarlyStopping, NthRise, Patience, RiseAbove, Sketch, Smoothed, replay
 
 NUM_RUNS, EPOCHS = 10, 60
