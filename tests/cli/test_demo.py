@@ -8,7 +8,7 @@ from heldin.lab import demo
 from heldin.lab.conclusion import conclude
 from heldin.lab.store import Store
 
-SMALL = demo.SETTING.with_(dataset="digits", num_samples=60, scale=0.02, learning_rate=0.1, batch_size=10, epochs=12)
+SMALL = demo.SETTING.with_(num_samples=60, scale=0.04, learning_rate=0.1, batch_size=10, epochs=12)
 
 
 @pytest.fixture

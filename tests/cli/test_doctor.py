@@ -4,17 +4,42 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import sys
+from pathlib import Path
 
+import pytest
 import torch
+from packaging.requirements import Requirement
 
 import heldin as package
+from heldin.cli import doctor
+
+CONSTRAINTS = (Path(__file__).parents[2] / "constraints.txt").read_text().splitlines()
+
+
+@pytest.fixture
+def pretend(monkeypatch):
+    """A function that changes what versions of packages are found; None is not installed."""
+    version = importlib.metadata.version
+
+    def change(**versions):
+        def changed(name):
+            found = versions.get(name, version) or ""
+            if found == "":
+                raise importlib.metadata.PackageNotFoundError(name)
+            return version(name) if found is version else found
+
+        monkeypatch.setattr(importlib.metadata, "version", changed)
+
+    return change
 
 
 def test_doctor_shows_versions_cores_data_and_store(heldin, store, tmp_path):
     found = json.loads(heldin("doctor", "--data", tmp_path, "--json").out)
     assert found["heldin"] == package.__version__
-    assert found["packages"]["torch"] == torch.__version__
+    assert found["packages"]["torch"] == importlib.metadata.version("torch")
     assert found["cores"] >= 1
+    assert len(found["gpus"]) >= torch.cuda.device_count()
     assert found["data"] == str(tmp_path)
     assert found["datasets"] == ["mnist5k", "digits", "breast_cancer"]
     assert found["num_runs"] == 5
@@ -22,19 +47,38 @@ def test_doctor_shows_versions_cores_data_and_store(heldin, store, tmp_path):
     assert "heldin data fetch mnist" in missing["dataset mnist"]
 
 
-def test_doctor_shows_how_to_install_missing_packages(heldin, monkeypatch, tmp_path):
-    version = importlib.metadata.version
-
-    def without_ray(name):
-        if name == "ray":
-            raise importlib.metadata.PackageNotFoundError(name)
-        return version(name)
-
-    monkeypatch.setattr(importlib.metadata, "version", without_ray)
+def test_doctor_shows_how_to_install_what_is_missing(heldin, pretend, tmp_path):
+    pretend(pooch=None, lightning=None)
     answer = heldin("doctor", "--data", tmp_path)
     assert answer.code == 0
-    assert 'ray: pip install ".[cluster]", in a checkout' in answer.out
-    assert f"torch {torch.__version__}" in answer.out
+    optional, _, missing = answer.out.partition("\nMissing:")
+    assert '  lightning: pip install ".[lightning]", in a checkout\n' in optional
+    assert '  pooch: pip install ".[lab]", in a checkout\n' in missing
+
+
+def test_doctor_names_versions_that_are_not_those_of_the_tests(heldin, pretend, tmp_path):
+    tested = doctor.versions_tested_with(sys.version_info[:2])
+    pretend(torch=f"{tested['torch']}+cpu", skorch="0.9")
+    answer = heldin("doctor", "--data", tmp_path)
+    assert f'  skorch 0.9, tested with {tested["skorch"]}: pip install "skorch=={tested["skorch"]}"\n' in answer.out
+    assert f"torch {tested['torch']}+cpu, tested" not in answer.out
+
+
+@pytest.mark.parametrize("python", [(3, 10), (3, 11), (3, 13)])
+def test_the_versions_are_those_of_the_constraints(python):
+    environment = {"python_version": "{}.{}".format(*python)}
+    pins = [Requirement(line) for line in CONSTRAINTS if line and not line.startswith("#")]
+    pinned = {pin.name: str(pin.specifier) for pin in pins if pin.marker is None or pin.marker.evaluate(environment)}
+    tested = doctor.versions_tested_with(python)
+    assert {name: f"=={version}" for name, version in tested.items()} == {name: pinned[name] for name in tested}
+    assert {"lightning", "transformers", "accelerate", "skorch", "pytorch-ignite", "keras"} <= set(tested)
+
+
+def test_devices_are_those_of_torch(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda number: "Some GPU")
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    assert doctor.find_devices() == ["cuda:0 Some GPU"]
 
 
 def test_doctor_reports_a_store_that_is_not_writable(heldin, tmp_path):

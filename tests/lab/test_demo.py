@@ -4,15 +4,15 @@ from heldin.lab import demo
 from heldin.lab.conclusion import conclude
 from heldin.lab.store import Store
 
-SMALL = demo.SETTING.with_(dataset="digits", num_samples=60, scale=0.02, batch_size=10, epochs=3)
+SMALL = demo.SETTING.with_(num_samples=60, scale=0.04, batch_size=10, epochs=3)
 
 
-def test_the_setting_has_few_noisy_digits_and_the_papers_network():
+def test_the_setting_has_few_noisy_digits():
     specs = demo.demo_specs()
     assert len(specs) == len(demo.SEEDS) * 6
-    assert {spec.dataset for spec in specs} == {"mnist5k"}
-    assert {(spec.model, spec.scale) for spec in specs} == {("fully_connected", 1.0)}
-    assert all(spec.num_samples <= 500 and spec.label_noise == 0.5 for spec in specs)
+    assert {(spec.dataset, spec.model, spec.num_samples, spec.label_noise) for spec in specs} == {
+        ("digits", "mlp", 700, 0.5)
+    }
     assert all("gradient_disparity" in spec.signals for spec in specs if spec.fold is None)
     assert sorted(spec.fold for spec in specs if spec.fold is not None and spec.seed == 0) == [0, 1, 2, 3, 4]
 
@@ -26,7 +26,7 @@ def test_runs_on_all_the_data_come_first_and_folds_record_no_signals():
 
 def test_description():
     words = demo.describe()
-    assert "300 samples of mnist5k, 50 % with a random label" in words
+    assert "700 samples of digits, 50 % with a random label" in words
     assert f"{demo.SETTING.epochs} epochs" in words
 
 

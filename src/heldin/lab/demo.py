@@ -1,7 +1,8 @@
 """The demo: few digits, half of them with a random label, and three stopping methods.
 
-The setting is like the paper's (few and noisy samples, 4 layers of 500 units), small enough for a minute on two cores.
-It was fixed before the first run, except for the horizon, which was cut from 60 epochs to 50 to save time.
+The setting is that of `examples/digits.py`, small enough for a minute or two on two cores. It was chosen by test curves
+alone, before any signal was measured in it: of the settings of the study with data that installed packages contain, it
+is the one in which training to the end costs most.
 """
 
 from __future__ import annotations
@@ -23,13 +24,14 @@ from heldin.lab.tables import NOTES, Table
 from heldin.rules import NthRise
 
 SETTING = RunSpec(
-    dataset="mnist5k",
-    num_samples=300,
+    dataset="digits",
+    num_samples=700,
     label_noise=0.5,
-    init="he_normal",
-    optimizer="momentum",  # plain SGD would not memorise within these epochs
-    batch_size=32,  # with the paper's 128 an epoch would be two steps
-    epochs=50,
+    model="mlp",
+    optimizer="sgd",
+    learning_rate=0.05,
+    batch_size=32,
+    epochs=255,
     signals=("gradient_disparity", "gradient_disparity@fixed"),
 )
 SEEDS = (0, 1)
@@ -84,7 +86,7 @@ def describe(setting: RunSpec = SETTING, seeds: tuple[int, ...] = SEEDS) -> str:
     """A description of what is run."""
     return (
         f"Data: {setting.num_samples} samples of {setting.dataset}, {100 * setting.label_noise:g} % with a random "
-        f"label.\nTraining: 4 layers of 500 units, {setting.optimizer}, learning rate {setting.learning_rate:g}, "
+        f"label.\nTraining: 2 layers of 256 units, {setting.optimizer}, learning rate {setting.learning_rate:g}, "
         f"batch size {setting.batch_size}, {setting.epochs} epochs.\nRuns: for each of {len(seeds)} seeds, one run on "
         f"all samples and {FOLDS} runs that each leave out one fold."
     )
