@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import platform
 import sys
@@ -136,7 +135,9 @@ def find_devices() -> list[str]:
 
 
 def _version(package: str) -> str | None:
+    from importlib import metadata  # not above: `heldin --help` would wait for it
+
     try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
         return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import heldin
 from heldin.errors import HeldinError, missing_package
@@ -59,10 +59,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def build_app() -> typer.Typer:
     """The command with all its subcommands."""
     import typer
+    from typer.core import TyperGroup
 
     from heldin.cli import data, demo, doctor, figure, presets, replay, report, run, signals, status, table
 
+    class PlainHelp(TyperGroup):
+        """Lists the subcommands without rich, whose import takes longer than all else. Their own help uses it."""
+
+        def format_help(self, context: Any, formatter: Any) -> None:
+            super(TyperGroup, self).format_help(context, formatter)
+
     app = typer.Typer(
+        cls=PlainHelp,
         epilog="New here? `heldin demo` takes a minute; `heldin doctor` lists what is missing.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
