@@ -54,7 +54,8 @@ def command(store: StoreFolder = DEFAULT_STORE, data: DataFolder = None, as_json
     tested = versions_tested_with(sys.version_info[:2])
     packages = {name: _version(name) for name in tested}
     extra_of = {name: extra for extra, listed in EXTRAS.items() for name in listed}
-    missing, optional = [], []
+    missing: list[dict[str, str]] = []
+    optional: list[dict[str, str]] = []
     for name, extra in extra_of.items():
         if packages.get(name) is None and name in tested:
             pip = (

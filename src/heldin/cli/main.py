@@ -47,7 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         app = build_app()
         from heldin.cli.output import exit_code
 
-        return exit_code(lambda: app(args=None if arguments is None else list(arguments), prog_name="heldin"))
+        given = list(sys.argv[1:] if arguments is None else arguments)
+        return exit_code(lambda: app(args=given or ["--help"], prog_name="heldin"))
     except HeldinError as error:
         return _fail(str(error))
     except ModuleNotFoundError as error:
@@ -72,7 +73,6 @@ def build_app() -> typer.Typer:
     app = typer.Typer(
         cls=PlainHelp,
         epilog="New here? `heldin demo` takes a minute; `heldin doctor` lists what is missing.",
-        no_args_is_help=True,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
