@@ -152,7 +152,7 @@ with fewer than 2 non-zero gradients.""",
 where $f_b(x)$ are the logits of $x$ after one step of the optimizer on batch $b$, from the present weights, and
 $\bar{f}(x)$ is their mean over the batches. The signal is the mean over the inputs $x$; inputs whose logits are all zero
 do not count.""",
-    "label_wave": r"""$$\operatorname{PC}_t = \left| \{ i : \arg\max f_t(x_i) \neq \arg\max f_{t - 1}(x_i) \} \right|$$
+    "label_wave": r"""$$\operatorname{PC}_t = \left| \{ i : \operatorname{argmax} f_t(x_i) \neq \operatorname{argmax} f_{t - 1}(x_i) \} \right|$$
 
 The rule stops at the first minimum of its mean over 3 readings. Labels are not used.""",
     "prediction_variance": r"""$$\operatorname{VAR}_t = \frac{1}{n} \sum_{i = 1}^{n} \frac{1}{W} \sum_{w = t - W + 1}^{t}
