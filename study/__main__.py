@@ -1,4 +1,4 @@
-"""`python -m study choose | list | run`."""
+"""`python -m study choose | list | run | build`."""
 
 import sys
 

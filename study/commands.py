@@ -1,4 +1,4 @@
-"""The commands `choose`, `list` and `run`."""
+"""The commands `choose`, `list`, `run` and `build`."""
 
 from __future__ import annotations
 
@@ -98,3 +98,19 @@ def run(
     with resumable("python -m study run"):
         num = run_study(Store(store), jobs=jobs, data_root=data, quiet=quiet, seeds=chosen)
     note(f"{num} runs are done." if num else "Nothing to run: all runs are recorded.")
+
+
+@app.command()
+def build(
+    store: StoreFolder = STORE,
+    keep: Annotated[bool, typer.Option("--keep", help="Add the store's finished runs to the bundled records.")] = False,
+) -> None:
+    """Build the page "What it is worth" from the bundled records."""
+    from study.page import write_page
+    from study.results import Results, keep_records
+
+    if keep:
+        num_trials, num_runs = keep_records(Store(store))
+        note(f"{num_trials} trials and {num_runs} runs are bundled.")
+    for path in write_page(Results.bundled()):
+        note(str(path))

@@ -1,0 +1,236 @@
+"""The page "What it is worth", built from the bundled records. The same records give the same bytes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean
+
+from heldin.lab.store import write_atomically
+from heldin.lab.tables import Cell, Table
+from study.candidates import CANDIDATES, NEVER, PAPER
+from study.evaluation import Difference, Summary, Target, Validation, by_setting, neighbours
+from study.results import HYPOTHESES, Results
+
+FOLDER = Path(__file__).parent
+PAGE, DETAILS, PICTURE = "README.md", "candidates.md", "regret.png"
+UNITS = {Target.LOSS: "test loss", Target.ERROR: "points of test error"}
+SHORT = {
+    PAPER.name: "the paper's rule",
+    **{each.name: f"rise beyond the noise, {each.curve}" for each in HYPOTHESES},
+}
+"""Short names of the methods of the first tables."""
+
+
+def write_page(results: Results, folder: Path = FOLDER) -> list[Path]:
+    """Write the page, the tables behind it and the picture. Return the files."""
+    files = {PAGE: page(results), DETAILS: details(results)}
+    for name, text in files.items():
+        write_atomically(folder / name, text)
+    _draw(results, folder / PICTURE)
+    return [folder / name for name in (*files, PICTURE)]
+
+
+def main_methods(results: Results) -> list[str]:
+    """Return the methods of the first table: the references, the paper's rule, the hypotheses and the default."""
+    names = [
+        *results.references,
+        *SHORT,
+        *(name for name in results.candidates if name.startswith(("always", "after "))),
+    ]
+    return list(dict.fromkeys([*names, results.default()]))
+
+
+def page(results: Results) -> str:
+    """Return the page."""
+    parts = [
+        "# What it is worth",
+        _introduction(results),
+        f"![Regret against cost for each way of stopping]({PICTURE})",
+        "## The default",
+        _decision(results),
+    ]
+    for target in Target:
+        parts += [f"## Regret in {UNITS[target]}", method_table(results, main_methods(results), target).markdown()]
+    parts += ["## Where it fails", _FAILURES, failures(results).markdown()]
+    parts += ["## By dataset", *(by_dataset(results, target).markdown() for target in Target)]
+    parts += ["## Chosen on other datasets", _LEFT_OUT]
+    parts += [left_out(results, target).markdown() for target in Target]
+    parts += ["## How sensitive the constants are", sensitivity(results).markdown()]
+    parts += [f"All {len(results.candidates)} candidates are in [{DETAILS}]({DETAILS})."]
+    return "\n\n".join(parts) + "\n"
+
+
+_FAILURES = (
+    "The settings in which the paper's rule is worse than not stopping at all, by more than a point of test error or "
+    "0.01 of test loss; the worst first. Columns are regrets."
+)
+_LEFT_OUT = (
+    "For each dataset, the candidate with the lowest mean regret on all other datasets, and its regret on this one. "
+    "What is chosen on some data is only worth something if it is good on other data too."
+)
+
+
+def _introduction(results: Results) -> str:
+    datasets = {run.record.spec.dataset for run in results.runs}
+    settings = {run.setting for run in results.runs}
+    seeds = {run.record.spec.seed for run in results.runs}
+    clean = {run.setting for run in results.runs if not run.record.spec.label_noise}
+    with_folds = {setting for setting, _ in results.folds}
+    return (
+        f"{len(settings)} settings on {len(datasets)} datasets, {len(clean)} of them with clean labels, "
+        f"{len(results.runs)} runs with {len(seeds)} seeds; 5-fold cross-validation of {len(with_folds)} settings. "
+        "Every run trains to its horizon, three to five times its best epoch, and all methods are replayed on the "
+        "same records. *Regret* is the test loss, or the test error in points, at the stop minus the lowest of the"
+        " same run: 0 is a perfect stop, which nobody can make without the test data. Averages are over settings. "
+        "How the settings were chosen, without any signal, is written in [choice.py](choice.py), the methods in "
+        "[candidates.py](candidates.py), and the rule for the default in [results.py](results.py): all of it "
+        "before the first signal was read. Twelve slots were added, and horizons set to three, four and five times"
+        " the best epoch in turn, after the first test curves had been seen."
+    )
+
+
+def _decision(results: Results) -> str:
+    default = results.default()
+    carried = results.choice_carries_over()
+    lines = [
+        f"The default is **{default}**"
+        + (": no candidate meets the conditions, so the paper's rule stays." if default == PAPER.name else "."),
+        f"{len(results.eligible())} of {len(results.candidates)} candidates are better than the paper's rule in both "
+        "targets and not clearly worse than cross-validation at a quarter of its cost. The methods chosen on other "
+        "datasets, minus the paper's rule: "
+        + "; ".join(f"{format_difference(found)} {UNITS[target]}" for target, found in carried.items())
+        + " (95 % bootstrap intervals over settings).",
+    ]
+    return "\n\n".join(lines)
+
+
+def format_difference(found: Difference | None) -> str:
+    """Return a difference with its interval."""
+    return "-" if found is None else f"{found.mean:+.3g} [{found.low:+.3g}, {found.high:+.3g}]"
+
+
+def method_table(results: Results, names: Sequence[str], target: Target) -> Table:
+    """Return one row per method, the lowest mean regret first."""
+    summaries = sorted((results.summary(name, target) for name in names), key=lambda summary: summary.mean)
+
+    def cells(summary: Summary) -> dict[str, Cell]:
+        against = None if summary.method == PAPER.name else results.compared(summary.method, target)
+        return {
+            "way of stopping": SHORT.get(summary.method, summary.method),
+            "mean": _rounded(summary.mean),
+            "90 %": _rounded(summary.p90),
+            "worst": _rounded(summary.worst),
+            "worse than not stopping": f"{summary.worse_than_never:.0%}",
+            "rank correlation": _rounded(summary.correlation),
+            "shuffled": _rounded(summary.shuffled),
+            "cost": _rounded(summary.cost),
+            "minus the paper's rule": format_difference(against),
+        }
+
+    return Table.from_rows(map(cells, summaries))
+
+
+def _rounded(value: float) -> float | None:
+    return None if math.isnan(value) else float(f"{value:.3g}")
+
+
+def by_dataset(results: Results, target: Target) -> Table:
+    """Return the mean regret of the main methods on each dataset."""
+    names = [NEVER.name, *SHORT, Validation.FOLDS.value, Validation.REFIT.value]
+    rows: list[dict[str, Cell]] = []
+    tables = {name: by_setting(results.outcomes[name], target) for name in names if name in results.outcomes}
+    datasets = {run.setting: run.record.spec.dataset for run in results.runs}
+    for dataset in sorted({*datasets.values()}):
+        row: dict[str, Cell] = {"dataset": dataset, "settings": sum(name == dataset for name in datasets.values())}
+        for name, table in tables.items():
+            values = [value for setting, value in table.items() if datasets[setting] == dataset]
+            row[SHORT.get(name, name)] = _rounded(fmean(values)) if values else None
+        rows.append(row)
+    return Table.from_rows(rows, title=f"Regret in {UNITS[target]}")
+
+
+def failures(results: Results) -> Table:
+    """Return the settings in which the paper's rule is clearly worse than not stopping."""
+    margins = {Target.LOSS: 0.01, Target.ERROR: 1.0}
+    rows = []
+    for target in Target:
+        paper, never = (by_setting(results.outcomes[name], target) for name in (PAPER.name, NEVER.name))
+        for setting in paper:
+            if paper[setting] > never[setting] + margins[target]:
+                relative = (paper[setting] - never[setting]) / margins[target]
+                row: dict[str, Cell] = {
+                    "setting": results.slots[setting],
+                    "regret in": UNITS[target],
+                    "the paper's rule": _rounded(paper[setting]),
+                    NEVER.name: _rounded(never[setting]),
+                }
+                rows.append((relative, row))
+    return Table.from_rows(row for _, row in sorted(rows, key=lambda each: -each[0]))
+
+
+def left_out(results: Results, target: Target) -> Table:
+    """Return the candidate chosen on all other datasets, for each dataset."""
+    paper = by_setting(results.candidates[PAPER.name], target)
+    datasets = {run.setting: run.record.spec.dataset for run in results.runs}
+    rows: list[dict[str, Cell]] = [
+        {
+            "left out": found.dataset,
+            "chosen on the others": found.method,
+            f"regret in {UNITS[target]}": _rounded(found.regret),
+            "the paper's rule": _rounded(
+                fmean(value for setting, value in paper.items() if datasets[setting] == found.dataset)
+            ),
+        }
+        for found in results.left_out(target)
+    ]
+    return Table.from_rows(rows)
+
+
+def sensitivity(results: Results) -> Table:
+    """Return the mean regrets of the hypotheses, and with each of their constants changed alone."""
+    rows: list[dict[str, Cell]] = [
+        {
+            "candidate": each.name,
+            **{UNITS[target]: _rounded(results.summary(each.name, target).mean) for target in Target},
+        }
+        for center in HYPOTHESES
+        for each in (center, *neighbours(center, CANDIDATES))
+    ]
+    return Table.from_rows(rows)
+
+
+def details(results: Results) -> str:
+    """Return the page with all candidates."""
+    parts = ["# All candidates"]
+    for target in Target:
+        parts += [f"## Regret in {UNITS[target]}", method_table(results, list(results.outcomes), target).markdown()]
+    return "\n\n".join(parts) + "\n"
+
+
+def _draw(results: Results, path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, 2, figsize=(11, 4.5), layout="constrained")
+    for axis, target in zip(axes, Target, strict=True):
+        others = [results.summary(name, target) for name in results.candidates]
+        axis.scatter(
+            [each.cost for each in others], [each.mean for each in others], s=14, color="0.75", label="candidates"
+        )
+        for name in main_methods(results):
+            summary = results.summary(name, target)
+            if math.isnan(summary.cost):
+                axis.axhline(summary.mean, color="0.5", linestyle=":", linewidth=1, label=name)
+            else:
+                axis.scatter(summary.cost, summary.mean, s=40, label=SHORT.get(name, name))
+        axis.set_xlabel("cost, relative to training once to the horizon")
+        axis.set_ylabel(f"mean regret in {UNITS[target]}")
+        axis.set_xscale("log")
+        axis.set_ylim(bottom=0.0)
+    axes[1].legend(fontsize="x-small", loc="upper left", bbox_to_anchor=(1.02, 1.0))
+    figure.savefig(path, dpi=90, metadata={"Software": None})
+    plt.close(figure)

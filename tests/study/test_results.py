@@ -1,0 +1,124 @@
+"""The results of the study and its page, on records made by hand; and the bundled records."""
+
+import json
+
+import pytest
+
+from heldin.lab.curves import setting_of
+from heldin.lab.spec import spec_from
+from heldin.lab.store import RunRecord
+from study.candidates import PAPER
+from study.evaluation import Target, Validation
+from study.page import PAGE, failures, page, write_page
+from study.results import FOLDER, HYPOTHESES, Results, bundled_trials
+from study.running import CHOSEN
+from study.settings import FOLDS, SLOTS
+
+LENGTH = 24
+RISING = [1.0] * 8 + [1.0 + 0.5 * step for step in range(1, LENGTH - 7)]  # from epoch 8 on
+STEADY = [1.0] * LENGTH
+FALLING = [1.0, 0.8, *[0.7] * (LENGTH - 2)]  # the training loss: rules begin after the second epoch
+
+
+def valley(best):
+    return [0.5 + abs(epoch + 1 - best) / 10 for epoch in range(LENGTH)]
+
+
+@pytest.fixture
+def make_results(make_record):
+    """Five datasets with two settings and two seeds; folds whose validation loss is lowest after `by_folds` epochs."""
+
+    def make(best, *, fresh, std_detached, by_folds=20):
+        records = []
+        for number in range(10):
+            for seed in (0, 1):
+                options = {"dataset": f"npz:data{number // 2}", "rate": 0.1 + number, "seed": seed, "loss": FALLING}
+                curve = valley(best)
+                errors = [value / 10 for value in curve]
+                records.append(
+                    make_record(test_loss=curve, test_error=errors, fresh=fresh, std_detached=std_detached, **options)
+                )
+                lines = [
+                    {
+                        "epoch": epoch,
+                        "val_loss": by,
+                        "val_error": by,
+                        "test_loss": at,
+                        "test_error": at / 10,
+                        "signals": {},
+                    }
+                    for epoch, (by, at) in enumerate(zip(valley(by_folds), curve, strict=True))
+                ]
+                spec = records[-1].spec
+                records += [RunRecord(spec.with_(fold=k, folds=FOLDS), tuple(lines), True) for k in range(FOLDS)]
+        full = [record for record in records if record.spec.fold is None]
+        settings = {f"slot {record.spec.learning_rate}": record.spec for record in full if record.spec.seed == 0}
+        return Results.from_records(records, settings)
+
+    return make
+
+
+def test_a_candidate_that_is_better_everywhere_becomes_the_default(make_results):
+    results = make_results(best=9, fresh=STEADY, std_detached=RISING)  # the paper's rule never stops
+    assert results.default() == HYPOTHESES[0].name
+    found = results.compared(HYPOTHESES[0].name, Target.LOSS)
+    assert found.high < 0.0
+    assert all(each.high < 0.0 for each in results.choice_carries_over().values())
+
+
+def test_the_rule_of_the_paper_stays_where_nothing_is_better(make_results):
+    results = make_results(best=13, fresh=RISING, std_detached=STEADY)  # its 5th rise is at the best epoch
+    assert results.summary(PAPER.name, Target.LOSS).mean == 0.0
+    assert results.eligible() == []
+    assert results.default() == PAPER.name
+    assert "no candidate meets the conditions, so the paper's rule stays" in page(results)
+
+
+def test_a_candidate_that_is_clearly_worse_than_cross_validation_does_not(make_results):
+    results = make_results(best=20, fresh=STEADY, std_detached=RISING, by_folds=20)
+    assert results.compared(HYPOTHESES[0].name, Target.LOSS, Validation.FOLDS.value).low > 0.0
+    assert HYPOTHESES[0].name not in results.eligible()
+
+
+def test_methods_are_compared_on_the_settings_that_both_have(make_results):
+    results = make_results(best=9, fresh=STEADY, std_detached=RISING)
+    without = Results(results.runs, {}, results.slots)
+    assert Validation.FOLDS.value not in without.outcomes
+    assert without.compared(PAPER.name, Target.LOSS, Validation.FOLDS.value) is None
+    assert without.eligible() == []
+
+
+def test_the_page_is_written_and_the_same_each_time(make_results, tmp_path):
+    results = make_results(best=9, fresh=STEADY, std_detached=RISING)
+    files = write_page(results, tmp_path)
+    before = [path.read_bytes() for path in files]
+    text = (tmp_path / PAGE).read_text()
+    assert "10 settings on 5 datasets, 10 of them with clean labels, 20 runs with 2 seeds" in text
+    assert f"The default is **{HYPOTHESES[0].name}**." in text
+    assert text.count("rise beyond the noise, std_detached") >= 3
+    assert [path.read_bytes() for path in write_page(results, tmp_path)] == before
+
+
+def test_settings_in_which_stopping_is_worse_than_going_on_are_listed_first_by_how_much(make_results):
+    results = make_results(best=LENGTH, fresh=RISING, std_detached=STEADY)  # going on is best, the rule stops at 13
+    found = failures(results)
+    assert len(found.rows) == 20  # ten settings, in both targets
+    assert found.rows[0]["the paper's rule"] > 0.0 == found.rows[0]["no early stopping"]
+
+
+def test_the_settings_are_those_that_the_rule_chooses_from_the_bundled_trials():
+    chosen = {each["slot"]: each["setting"] for each in json.loads(CHOSEN.read_text())}
+    slots = [slot for slot in SLOTS if slot.name in chosen]
+    assert len(slots) == len(chosen)
+    for slot in slots:
+        last = bundled_trials(slot)[-1]
+        setting = chosen[slot.name]
+        assert last.passes == (setting is not None)
+        if setting is not None:
+            assert setting_of(last.setting).id == setting_of(spec_from(setting)).id
+
+
+def test_bundled_runs_are_those_of_the_settings():
+    files = list((FOLDER / "runs").glob("*.gz"))
+    results = Results.bundled()
+    assert len({run.setting for run in results.runs}) == len(files)
