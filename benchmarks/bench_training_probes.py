@@ -4,22 +4,25 @@ Bars, printed with the figures: an epoch of training with a reading at its end s
 one without. With 4 micro-batches per step it should take at most 1.03 times as long with a reading every 10 steps, and
 1.15 times with one at every step. A reading should hold at most s + 1 gradients.
 
-Method: two copies of a network train on the same batches, one of them with a stopper; in each repeat both train for an
-epoch, in alternating order. The median over repeats of the ratio of their processor times (`time.process_time`, one
-thread, so that other load on the machine does not count) is reported with its quartiles. The loops are the same but
-for the calls of the stopper, and a first epoch, in which every gradient is taken, is not timed. Memory is counted, not
-sampled: the bytes of all gradients that the stopper holds right before a reading, divided by those of one gradient.
+Method: two copies of a network train on the same batches, one of them with a stopper, and alternate after every
+optimizer step, so that both are slowed by other load in the same way. The ratio of the times of an epoch is taken
+twice: in processor time (`time.process_time`, one thread), which has the verdict, and in wall-clock time. The median
+over repeats is reported with its quartiles. The loops are the same but for the calls of the stopper, and a first
+epoch, in which every gradient is taken, is not timed. Objects that exist before are not searched for garbage
+(`gc.freeze`). Memory is counted, not sampled: the bytes of all gradients that the stopper holds right before a
+reading, divided by those of one gradient.
 
 Usage: `make bench`, or `python benchmarks/bench_training_probes.py [--quick]`.
 """
 
 import argparse
 import copy
+import gc
 import json
 import os
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -87,7 +90,7 @@ def main() -> None:
     for case in CASES:
         for schedule in SCHEDULES:
             for found in compare(case, schedule, num_repeats=2 if quick else case.num_repeats):
-                start = f"{found['case']:<17} {found['schedule']:<32} {found['quantity']:<24}"
+                start = f"{found['case']:<17} {found['schedule']:<32} {found['quantity']:<31}"
                 print(f"{start} {found['median']:>6.3f} {format_ratio(found)}", flush=True)
                 rows.append(found)
     if not quick:
@@ -109,8 +112,9 @@ class Training:
             every = schedule.every or 1
             self.stopper = EarlyStopping(model, signal=signal, probes="training", every=every)
 
-    def epoch(self, batches: list[Batch]) -> None:
-        """One pass over the batches."""
+    def steps(self, batches: list[Batch]) -> Iterator[None]:
+        """One pass over the batches; yields after each optimizer step."""
+        last = len(batches) - 1
         for number, (x, y) in enumerate(batches):
             losses = F.cross_entropy(self.model(x), y, reduction="none")
             if self.stopper is not None:
@@ -119,10 +123,9 @@ class Training:
             if (number + 1) % self.schedule.micro_batches == 0:
                 self.optimizer.step()
                 self.optimizer.zero_grad()
-                if self.stopper is not None and self.schedule.every is not None:
+                if self.stopper is not None and (self.schedule.every is not None or number == last):
                     self._step(self.stopper)
-        if self.stopper is not None and self.schedule.every is None:
-            self._step(self.stopper)
+                yield
 
     def _step(self, stopper: EarlyStopping) -> None:
         assert stopper.reader.capture is not None
@@ -146,33 +149,40 @@ def compare(case: Case, schedule: Schedule, *, num_repeats: int) -> list[dict[st
     batches = [
         (torch.randn(BATCH_SIZE, *case.shape), torch.randint(NUM_CLASSES, (BATCH_SIZE,))) for _ in range(NUM_BATCHES)
     ]
-    seed = torch.get_rng_state()
     for training in (plain, watched):  # not timed
-        torch.set_rng_state(seed)
-        training.epoch(batches)
-    ratios = []
-    for repeat in range(num_repeats):
-        order = (plain, watched) if repeat % 2 == 0 else (watched, plain)
-        taken = {training is watched: processor_seconds(partial(training.epoch, batches)) for training in order}
-        ratios.append(taken[True] / taken[False])
+        for _ in training.steps(batches):
+            pass
+    gc.collect()
+    gc.freeze()
+    found = [alternate(plain, watched, batches, watched_first=bool(repeat % 2)) for repeat in range(num_repeats)]
+    gc.unfreeze()
     assert watched.stopper is not None
     assert len(watched.stopper.history) > 1
     names = {"case": case.name, "schedule": schedule.name}
-    time_row, memory_row = summarize(ratios), summarize([watched.num_held])
     memory_bar = watched.stopper.reader.batches + 1.0
-    return [
-        {**names, "quantity": "time with / without", **time_row, "bar": schedule.bar}
-        | {"verdict": verdict(time_row["median"], schedule.bar)},
-        {**names, "quantity": "gradients held", **memory_row, "bar": memory_bar}
-        | {"verdict": verdict(memory_row["median"], memory_bar)},
+    quantities: list[tuple[str, list[float], float | None]] = [
+        ("processor time with / without", [processor for processor, _ in found], schedule.bar),
+        ("wall-clock time with / without", [wall for _, wall in found], None),
+        ("gradients held", [watched.num_held], memory_bar),
     ]
+    rows = []
+    for quantity, values, bar in quantities:
+        summary = summarize(values)
+        rows.append({**names, "quantity": quantity, **summary, "bar": bar, "verdict": verdict(summary["median"], bar)})
+    return rows
 
 
-def processor_seconds(work: Callable[[], object]) -> float:
-    """The processor time of `work`."""
-    start = time.process_time()
-    work()
-    return time.process_time() - start
+def alternate(plain: Training, watched: Training, batches: list[Batch], *, watched_first: bool) -> tuple[float, float]:
+    """Train both for an epoch, step by step in turn; the ratios of their processor times and of their wall times."""
+    taken = {False: [0.0, 0.0], True: [0.0, 0.0]}  # without and with a stopper: processor time, wall time
+    loops = {False: plain.steps(batches), True: watched.steps(batches)}
+    for number in range(NUM_BATCHES // plain.schedule.micro_batches):
+        for which in (True, False) if (number % 2 == 0) == watched_first else (False, True):
+            start = time.process_time(), time.perf_counter()
+            next(loops[which])
+            taken[which][0] += time.process_time() - start[0]
+            taken[which][1] += time.perf_counter() - start[1]
+    return taken[True][0] / taken[False][0], taken[True][1] / taken[False][1]
 
 
 if __name__ == "__main__":

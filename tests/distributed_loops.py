@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import time
 import warnings
+from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
 
@@ -18,7 +19,8 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from heldin import EarlyStopping, Sketch
+from heldin import EarlyStopping, GradientDisparity, Sketch
+from heldin.signals import reference
 
 EPOCHS = 15
 
@@ -166,6 +168,64 @@ def diverge_on_one_rank(path: Path) -> dict[str, object]:
     return {"values": [str(reading.values["gradient_disparity"]) for reading in stopping.history]}
 
 
+def read_training(path: Path) -> dict[str, object]:
+    """Gradients that the ranks compute in training, beside those computed by hand and compared on one process."""
+    found: dict[str, object] = {}
+    for micro_batches in (1, 3):
+        watched, plain = Training(), Training()
+        signal = GradientDisparity(rescale="std_detached")
+        stopping = EarlyStopping(watched.model, signal=signal, probes="training", together="exact")
+        readings = []
+        for epoch in range(2):
+            rows: list[torch.Tensor] = []
+            batches = list(islice(watched.loader, 2 * epoch, 2 * epoch + micro_batches))
+            for number, (x, y) in enumerate(batches):
+                for training in (watched, plain):
+                    with nullcontext() if number == len(batches) - 1 else training.model.no_sync():
+                        losses = cross_entropy(training.model(x), y, reduction="none")
+                        if training is watched:
+                            scaled = reference.scaled_loss(losses, "std_detached")
+                            parts = torch.autograd.grad(scaled, list(training.model.parameters()), retain_graph=True)
+                            rows.append(torch.cat([part.reshape(-1) for part in parts]))
+                            stopping.observe(losses)
+                        losses.mean().backward()
+            num_own = len(range(5)[distributed.get_rank() :: distributed.get_world_size()])
+            gathered: list[list[torch.Tensor]] = [[] for _ in range(distributed.get_world_size())]
+            distributed.all_gather_object(gathered, rows[-num_own:])
+            for training in (watched, plain):
+                training.optimizer.step()
+                training.optimizer.zero_grad()
+            stopping.step()
+            reading = stopping.history[-1]
+            expected = reference.gradient_disparity(torch.stack([row for some in gathered for row in some]).double())
+            readings.append([reading.values["gradient_disparity"], expected, reading.num_batches])
+        found[f"{micro_batches}"] = {
+            "readings": readings,
+            "same_training": all(
+                torch.equal(one, other)
+                for one, other in zip(watched.model.parameters(), plain.model.parameters(), strict=True)
+            ),
+        }
+    return found
+
+
+def training_fails(path: Path) -> dict[str, object]:
+    """Rank 1 does not observe its losses, or they are not finite there."""
+    found = {}
+    for problem in ("not observed", "not finite"):
+        training = Training()
+        signal = GradientDisparity(rescale="std_detached")
+        stopping = EarlyStopping(training.model, signal=signal, probes="training", together="exact")
+        x, y = next(iter(training.loader))
+        losses = cross_entropy(training.model(x), y, reduction="none")
+        if distributed.get_rank() == 0 or problem == "not finite":
+            losses = losses * (1.0 if distributed.get_rank() == 0 else float("nan"))
+            stopping.observe(losses)
+        losses.mean().backward()
+        found[problem] = failure(stopping, None)
+    return found
+
+
 def signal_of_samples(path: Path) -> dict[str, object]:
     """A signal that cannot be computed from batches on several ranks."""
     training = Training()
@@ -211,6 +271,8 @@ SCENARIOS = {
         drawing_fails,
         passing_fails,
         diverge_on_one_rank,
+        read_training,
+        training_fails,
         signal_of_samples,
     )
 }

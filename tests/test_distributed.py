@@ -84,6 +84,23 @@ def test_an_exact_reading_is_that_of_one_process(run, processes):
     assert together[0]["num_batches"] == 5
 
 
+@pytest.mark.parametrize("processes", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_gradients_of_training_on_all_ranks_are_compared_at_the_same_weights(run, processes):
+    found = run(processes, "read_training", "training_fails")
+    num_compared = {"1": min(processes, 5), "3": 5}
+    for one in found["read_training"]:
+        assert one == found["read_training"][0]
+        for micro_batches, case in one.items():
+            assert case["same_training"]
+            for value, expected, num_batches in case["readings"]:
+                assert value == pytest.approx(expected, rel=1e-5)
+                assert num_batches == num_compared[micro_batches]
+    for problem, error in (("not observed", "BatchesError"), ("not finite", "NotFiniteError")):
+        other, failed = (one[problem] for one in found["training_fails"][:2])
+        assert (other["error"], failed["error"]) == (error, error)
+        assert "Rank 1 failed" in other["message"]
+
+
 def test_an_error_on_one_rank_of_an_exact_reading_is_raised_on_all_ranks(run):
     found = run(2, "drawing_fails", "passing_fails", "one_rank_resumed", "signal_of_samples", "diverge_on_one_rank")
     for scenario, error, others in (

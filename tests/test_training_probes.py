@@ -171,7 +171,7 @@ def test_only_the_passes_before_a_reading_are_taken():
         if epoch == 0:
             assert len(taken) == 30  # how many batches an epoch has is not known yet
         else:
-            assert taken == (set(range(24, 30)) if epoch % 2 else set())  # 5, and one more
+            assert taken == (set(range(25, 30)) if epoch % 2 else set())  # 5
         loop.stopper.step()
         assert loop.stopper.reader.capture.passes == ()
     assert [reading.epoch for reading in loop.stopper.history] == [1, 3]
@@ -189,7 +189,7 @@ def test_check_tells_the_length_of_the_first_epoch():
 
 def test_epochs_that_become_longer_or_a_little_shorter_give_full_readings():
     loop = Loop()
-    for num in (40, 60, 58):
+    for num in (40, 100, 98):
         loop.epoch(batches(num))
         loop.stopper.step()
         assert loop.value == pytest.approx(disparity(loop.rows[-5:]), rel=1e-5)
@@ -586,10 +586,9 @@ def test_observing_without_probes_of_training_does_nothing():
     assert not losses._backward_hooks
 
 
-@pytest.mark.parametrize("arguments", [{"memory": "bf16"}, {"together": "exact"}])
-def test_reduced_and_exchanged_gradients_are_refused(arguments):
+def test_reduced_gradients_are_refused():
     with pytest.raises(ArgumentError, match="as a whole"):
-        EarlyStopping(net(), signal=DETACHED, probes="training", **arguments)
+        EarlyStopping(net(), signal=DETACHED, probes="training", memory="bf16")
 
 
 def test_the_gradients_of_some_layers_can_be_read():

@@ -214,19 +214,20 @@ def _fill_buffer(columns: list[Column], scales: tuple[float, ...], inner: bool, 
     The last buffer is padded with 0.
     """
     filled, width = 0, buffer.shape[1]
+    scratch = torch.empty_like(buffer[0])  # the first gradient, if it has to be scaled
     for column in columns:
         flat = [part.reshape(-1) for part in column]
         start, length = 0, len(flat[0])
         while start < length:
             step = min(length - start, width - filled)
             block = buffer[:, filled : filled + step]
-            first, *others = (
-                _scaled(part[start : start + step], scale, buffer) for part, scale in zip(flat, scales, strict=True)
-            )
+            first, *others = (part[start : start + step] for part in flat)
+            first = _scaled(first, scales[0], scratch[:step])
             if inner:
                 block[0] = first
-            for number, other in enumerate(others, start=int(inner)):
-                torch.sub(other, first, out=block[number])
+            for number, other in enumerate(others, start=1):
+                target = block[number - 1 + inner]
+                torch.sub(_scaled(other, scales[number], target), first, out=target)
             start, filled = start + step, filled + step
             if filled == width:
                 yield buffer
@@ -236,10 +237,11 @@ def _fill_buffer(columns: list[Column], scales: tuple[float, ...], inner: bool, 
         yield buffer
 
 
-def _scaled(piece: Tensor, scale: float, like: Tensor) -> Tensor:
-    if scale == 1.0 and piece.dtype == like.dtype and piece.device == like.device:
-        return piece
-    return piece.to(like) * scale
+def _scaled(piece: Tensor, scale: float, out: Tensor) -> Tensor:
+    """The piece itself if nothing is to be done, else `out`, to which it is written."""
+    if piece.dtype != out.dtype or piece.device != out.device:
+        return out.copy_(piece).mul_(scale)
+    return piece if scale == 1.0 else torch.mul(piece, scale, out=out)
 
 
 def as_real(gradient: Tensor) -> Tensor:

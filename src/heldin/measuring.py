@@ -221,7 +221,14 @@ class SignalReader:
         with UndoOnError():
             if self.capture is not None:
                 of_training = partial(self._read_training, self.capture, epoch, first=first)
-                return mean_reading(of_training) if self.is_shared else of_training()
+                if not self.is_shared:
+                    return of_training()
+                if self.together != "exact":
+                    return mean_reading(of_training)
+                ranks = Ranks()
+                check_epochs(ranks.gather(epoch))
+                with explained():
+                    return of_training(ranks=ranks)
             assert loader is not None
             read = partial(self._draw_and_read, loader, epoch, against=against, first=first)
             shards = self.probe.shards
@@ -403,22 +410,35 @@ class SignalReader:
         self._check_number(batches, sum(found))
         return Drawn(batches, 1, None)
 
-    def _read_training(self, capture: GradientCapture, epoch: int, *, first: bool) -> Reading:
+    def _read_training(
+        self, capture: GradientCapture, epoch: int, *, first: bool, ranks: Ranks | None = None
+    ) -> Reading:
         """Read the signals from gradients that training computed; None if there are not two of them yet."""
-        if capture.total_passes == 0:
-            raise BatchesError(
-                'With probes="training" the losses of training should be observed. Found no backward pass of observed '
-                "losses. Call stopper.observe(losses) before losses.mean().backward(), in each training step."
-            )
-        passes = capture.latest()
-        if len(passes) < 2:
+
+        def check_observed() -> None:
+            if capture.total_passes == 0:
+                raise BatchesError(
+                    'With probes="training" the losses of training should be observed. Found no backward pass of '
+                    "observed losses. Call stopper.observe(losses) before losses.mean().backward(), in each training "
+                    "step."
+                )
+
+        if ranks is None:
+            check_observed()
+            passes = capture.latest()
+            num_passes = len(passes)
+        else:
+            ranks.guarded(check_observed)
+            passes = capture.latest_of_all(ranks)
+            num_passes = sum(ranks.gather(len(passes)))
+        if num_passes < 2:
+            found = f"{num_passes} {'since the last reading' if ranks is None else 'at the same weights on all ranks'}"
             self.probe.warn_once(
                 "few passes",
-                f"No value at epoch {epoch}: at least 2 gradients of training are compared. Found {len(passes)} "
-                "since the last reading.",
+                f"No value at epoch {epoch}: at least 2 gradients of training are compared. Found {found}.",
             )
-            return Reading(epoch, dict.fromkeys(self.signals), len(passes))
-        context = MeasurementContext(self.probe, [], training=passes)
+            return Reading(epoch, dict.fromkeys(self.signals), num_passes)
+        context = MeasurementContext(self.probe, [], training=passes, ranks=ranks)
         reading = self._read_signals(context, epoch, len(passes), first=first)
         self.drawn = self._drawing()
         return reading
@@ -430,11 +450,10 @@ class SignalReader:
                 "With probes=\"training\" the gradients are those of training. Found `mode = 'eval'`. "
                 'Leave `mode` out, or use probes="fresh".'
             )
-        if self.probe.shards is not None or self.together == "exact" or self.probe.memory != "full":
+        if self.probe.shards is not None or self.probe.memory != "full":
             raise ArgumentError(
                 'With probes="training" each process should hold its model and its gradients as a whole. Found a '
-                'sharded model, `together = "exact"` or `memory` other than "full". Leave it out, or use '
-                'probes="fresh".'
+                'sharded model, or `memory` other than "full". Use probes="fresh", or leave `memory` out.'
             )
         for label, signal in self.signals.items():
             reason = signal.needs.needs_own_passes

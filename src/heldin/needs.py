@@ -27,7 +27,7 @@ from heldin.probing.head import head_alignments
 from heldin.probing.losses import NEEDS_SAMPLE_LOSSES
 from heldin.probing.outputs import outputs
 from heldin.probing.per_sample import ClassMoments, Moments, class_moments, sample_moments
-from heldin.probing.probe import Probe
+from heldin.probing.probe import BatchResult, Probe
 from heldin.probing.rescaling import DIFFERENTIATED, OF_BATCH_LOSS, Rescale
 from heldin.probing.steps import random_label_step, stepped_outputs
 from heldin.probing.training_gradients import TrainingPass
@@ -251,8 +251,13 @@ class BatchGradients(Need[Gram]):
     def compute_all(cls, needs: Sequence[Self], context: MeasurementContext) -> Mapping[Self, Gram]:
         rescalings = [need.rescale for need in needs]
         if context.training is not None:
-            results = [each.result(rescalings) for each in context.training]
-            gradients = context.probe.assemble(results, rescalings, at_least=2)
+            training = context.training
+
+            def results() -> list[BatchResult]:
+                return [each.result(rescalings) for each in training]
+
+            found = results() if context.ranks is None else context.ranks.guarded(results)
+            gradients = context.probe.assemble(found, rescalings, at_least=2, ranks=context.ranks)
         else:
             compared = [need.rescale for need in needs if need.against]
             gradients = context.probe.collect(

@@ -3,8 +3,8 @@
 A worker gets only a spec and the store's folder, and records do not depend on the machine that computes them. On a
 cluster all machines need access to the store's folder.
 
-- If a worker is killed, at most its current epoch is lost, and missing runs are started again. A run whose worker dies
-  again and again without a new epoch is given up, and the others go on.
+- If a worker is killed, or a node of a cluster is lost, at most the current epoch of its runs is lost, and missing runs
+  are started again. A run whose worker dies again and again without a new epoch is given up, and the others go on.
 - A run that another process is working on is waited for.
 - A worker on this machine whose parent was killed exits within a second (on Windows: after its current run).
 """
@@ -99,7 +99,7 @@ def run_all(
                 continue
             batch = deaths.choose(free)
             try:
-                failures.update(_run_in_workers(batch, store, jobs, data_root, started, parent))
+                failures.update(_run_in_workers(batch, store, _num_workers(engine, jobs), data_root, started, parent))
             except Exception as error:
                 if not _is_dead_worker(error):
                     raise
@@ -317,6 +317,15 @@ def _run_in_workers(
     return {spec.id: problem for spec, problem in zip(specs, found, strict=True) if problem is not None}
 
 
+def _num_workers(engine: str, jobs: int) -> int:
+    """How many workers can start now: a Ray cluster waits forever for the processors of a node that it lost."""
+    if engine != "ray":
+        return jobs
+    import ray
+
+    return max(1, min(jobs, int(ray.cluster_resources().get("CPU", 1))))
+
+
 def _worker(spec: RunSpec, root: str, data_root: Path | str | None, started: str, parent: int | None) -> str | None:
     """Run one spec in a worker process; return what went wrong, or None."""
     if parent not in (None, os.getpid()):
@@ -358,7 +367,7 @@ def _exit_with(parent: int) -> None:
 def _is_dead_worker(error: Exception) -> bool:
     """Whether the error says that a worker was killed; Ray and Dask may not be installed, so by name."""
     names = {kind.__name__ for kind in type(error).__mro__}
-    dead = {"TerminatedWorkerError", "RayActorError", "ActorDiedError", "WorkerCrashedError", "KilledWorker"}
+    dead = {"TerminatedWorkerError", "RayActorError", "NodeDiedError", "WorkerCrashedError", "KilledWorker"}
     return isinstance(error, BrokenProcessPool) or bool(names & dead)
 
 

@@ -278,13 +278,18 @@ class Probe:
         }
 
     def assemble(
-        self, results: list[BatchResult], rescalings: Iterable[Rescale], *, at_least: int = 1
+        self,
+        results: list[BatchResult],
+        rescalings: Iterable[Rescale],
+        *,
+        at_least: int = 1,
+        ranks: Ranks | None = None,
     ) -> dict[Rescale, Gradients]:
         """`collect` for results that exist already: the gradients of training, with a scale for each re-scaling."""
         parameters = self.measured_parameters()
         self._report_unreached(results, parameters)
         return {
-            name: self._assemble(name, results, [], parameters, at_least, None) for name in dict.fromkeys(rescalings)
+            name: self._assemble(name, results, [], parameters, at_least, ranks) for name in dict.fromkeys(rescalings)
         }
 
     def _batch_results(

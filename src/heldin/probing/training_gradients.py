@@ -10,7 +10,8 @@ by reference, and autograd copies instead of taking over a tensor that is in use
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -18,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from heldin.distributed import Ranks
 from heldin.errors import LossError, NotFiniteError
 from heldin.gradients import Row, as_real
 from heldin.probing import rescaling
@@ -33,7 +35,7 @@ class TrainingPass:
 
     row: Row
     terms: tuple[tuple[Tensor, Tensor], ...]  # losses (m,) or one number, and the derivative of training's loss by them
-    weights: int  # passes at the same weights have the same number
+    weights: int  # the number of the first pass at the same weights
 
     def result(self, rescalings: Sequence[Rescale]) -> BatchResult:
         """The gradient of the mean of the losses, and its scale for each re-scaling, or the problem with it."""
@@ -105,7 +107,8 @@ class GradientCapture:
         self.passes_per_call: int | None = None
         self.calls_until_reading = calls_until_reading
         self._largest = 0  # number of samples
-        self._weights = 0
+        self._ends_small = True  # whether the latest batch was smaller than the others; unknown at first
+        self._weights = 0  # the number of the first pass at the present weights
         self._accumulated: tuple[nn.Parameter, Tensor, int] | None = None
         self._versions = 0
 
@@ -118,7 +121,7 @@ class GradientCapture:
         if self.passes_per_call is None:
             return self.calls_until_reading <= self.num  # each call comes after at least one pass
         left = self.calls_until_reading * self.passes_per_call - self.num_passes
-        return left <= self.num + 1 + self.passes_per_call // MARGIN  # one more: a small last batch does not count
+        return left <= self.num + self._ends_small + self.passes_per_call // MARGIN  # a small one does not count
 
     def observe(self, losses: Tensor | None, root: Tensor) -> None:
         """Take the gradient of the next backward pass through `root`, if a reading needs it.
@@ -135,13 +138,20 @@ class GradientCapture:
 
     def latest(self) -> tuple[TrainingPass, ...]:
         """The passes to compare: at the same weights if there are at least two such passes, else the last ones."""
-        sizes: dict[int, int] = {}
-        for each in self.passes:
-            sizes[each.weights] = sizes.get(each.weights, 0) + 1
-        largest = max(sizes.values(), default=0)
-        if largest < 2:
-            return self.passes
-        weights = max(weights for weights, size in sizes.items() if size == largest)
+        sizes = Counter(each.weights for each in self.passes)
+        return self.passes if max(sizes.values(), default=0) < 2 else self.passes_at(_largest_group(sizes))
+
+    def latest_of_all(self, ranks: Ranks) -> tuple[TrainingPass, ...]:
+        """The passes of this rank to compare with those of the others: all at the same weights, `num` in all ranks."""
+        sizes = ranks.gather(Counter(each.weights for each in self.passes))
+        common = Counter(
+            {weights: sum(one[weights] for one in sizes) for weights in set.intersection(*map(set, sizes))}
+        )
+        num_own = len(range(self.num)[ranks.part()])
+        return self.passes_at(_largest_group(common))[-num_own:] if common and num_own else ()
+
+    def passes_at(self, weights: int) -> tuple[TrainingPass, ...]:
+        """The passes at these weights."""
         return tuple(each for each in self.passes if each.weights == weights)
 
     def next_call(self, calls_until_reading: int) -> None:
@@ -170,9 +180,10 @@ class GradientCapture:
             engine: Any = torch.autograd.Variable._execution_engine
             engine.queue_callback(self._end)
             if wanted:
-                self._note_weights()
+                parameters = self.parameters()
+                self._note_weights(parameters)
                 self.passes = self.passes[-(self.num - 1) :]  # before the new one: s gradients at any time
-                self._open.watch(self.parameters())
+                self._open.watch(parameters)
         if losses is not None:
             self._open.terms.append((losses, derivative.detach()))
 
@@ -184,29 +195,35 @@ class GradientCapture:
             return
         row = tuple(None if part is None else as_real(part.detach()) for part in found.parts)
         self.passes = (*self.passes, TrainingPass(row, tuple(found.terms), self._weights))
-        parameters = [p for p, part in zip(self.parameters(), found.parts, strict=True) if part is not None]
-        smallest = min(parameters, key=lambda parameter: parameter.numel())
+        reached = [p for p, part in zip(found.parameters, found.parts, strict=True) if part is not None]
+        smallest = min(reached, key=nn.Parameter.numel)  # what is accumulated for it is kept, beside s gradients
         if smallest.grad is not None:
             self._accumulated = smallest, smallest.grad, smallest.grad._version
 
     def _is_small(self, losses: Tensor) -> bool:
         """True for a last batch of less than half the size of the others: its gradient is mostly noise."""
         self._largest = max(self._largest, losses.numel())
-        return 2 * losses.numel() < self._largest
+        self._ends_small = 2 * losses.numel() < self._largest
+        return self._ends_small
 
-    def _note_weights(self) -> None:
+    def _note_weights(self, parameters: Sequence[nn.Parameter]) -> None:
         """Count the weights: they are the same while gradients are accumulated and no parameter is written to.
 
         Fused optimizers write to parameters without counting it, so what is accumulated is compared too.
         """
-        versions = sum(parameter._version for parameter in self.parameters())
+        versions = sum(parameter._version for parameter in parameters)
         accumulating = False
         if self._accumulated is not None:
             parameter, grad, version = self._accumulated
             accumulating = parameter.grad is grad and grad._version == version
         if versions != self._versions or not accumulating:
-            self._weights += 1
+            self._weights = self.total_passes
         self._versions = versions
+
+
+def _largest_group(sizes: Mapping[int, int]) -> int:
+    """The weights with the most passes, the latest of them."""
+    return max(sizes, key=lambda weights: (sizes[weights], weights))
 
 
 class _OpenPass:
@@ -214,12 +231,14 @@ class _OpenPass:
 
     def __init__(self) -> None:
         self.terms: list[tuple[Tensor, Tensor]] = []
+        self.parameters: Sequence[nn.Parameter] = ()
         self.parts: list[Tensor | None] = []
         self._handles: list[Any] = []
 
     def watch(self, parameters: Sequence[nn.Parameter]) -> None:
         """Put a hook on each parameter."""
         keep_freed_memory()
+        self.parameters = parameters
         self.parts = [None] * len(parameters)
         for index, parameter in enumerate(parameters):
             handle = parameter.register_hook(partial(self._take, index))  # type: ignore[no-untyped-call]

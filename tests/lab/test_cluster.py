@@ -1,0 +1,76 @@
+"""Runs on a Ray cluster of several nodes, simulated on one machine: one node is lost, and no record is."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+import pytest
+from tests.lab.test_engine import SPEC, _workers_on, epochs_of
+
+from heldin.lab.engine import run_all
+from heldin.lab.run import run
+from heldin.lab.store import Store
+
+NUM_NODES = 3
+STORE_BYTES = 80 * 2**20  # of objects on each node, the smallest that Ray accepts is 75 MB
+
+
+@pytest.fixture
+def cluster(monkeypatch):
+    """A head without processors, and three nodes with one each."""
+    pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster
+
+    started = Cluster(
+        initialize_head=True,
+        head_node_args={"num_cpus": 0, "object_store_memory": STORE_BYTES, "include_dashboard": False},
+    )
+    try:
+        yield started
+    finally:
+        started.shutdown()
+
+
+def parent_of(pid):
+    with open(f"/proc/{pid}/stat") as file:
+        return int(file.read().rpartition(")")[2].split()[1])
+
+
+def remove_a_busy_node(cluster, nodes, store, specs, removed):
+    """Wait until all nodes are busy, then remove one of them."""
+    raylets = {node.all_processes["raylet"][0].process.pid: node for node in nodes}
+    for _ in range(2400):
+        time.sleep(0.1)
+        busy = {
+            parent_of(pid)
+            for spec in specs
+            if store.folder(spec).num_epochs > 0
+            for pid in _workers_on(store.folder(spec).path / "lock")
+        }
+        if len(busy & set(raylets)) == len(nodes):
+            removed.extend(busy)
+            cluster.remove_node(raylets[busy.pop()], allow_graceful=False)
+            return
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="finds the workers in /proc")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning")
+def test_a_node_that_is_removed_loses_no_record(cluster, tmp_path):
+    nodes = [cluster.add_node(num_cpus=1, object_store_memory=STORE_BYTES) for _ in range(NUM_NODES)]
+    specs = [SPEC.with_(epochs=150, seed=seed, signals=("gradient_disparity",)) for seed in range(5)]
+    removed: list[int] = []
+    remover = threading.Thread(target=remove_a_busy_node, args=(cluster, nodes, Store(tmp_path), specs, removed))
+    remover.start()
+    records = run_all(specs, Store(tmp_path), jobs=NUM_NODES, engine="ray", address=cluster.address)
+    remover.join()
+    assert len(removed) == NUM_NODES  # runs on every node
+    assert [record.spec for record in records] == specs
+    assert all(record.done for record in records)
+    starts = [line for spec in specs for line in Store(tmp_path).folder(spec).timings() if "begun" in line]
+    assert len(starts) > len(specs)  # some began again
+    for spec in specs:
+        run(spec, Store(tmp_path / "alone"))
+        assert epochs_of(tmp_path, spec) == epochs_of(tmp_path / "alone", spec)
