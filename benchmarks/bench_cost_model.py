@@ -1,8 +1,8 @@
 """A cost model of one reading: unit costs measured here, formulas, and predictions up to 70 billion parameters.
 
 Unit costs, on one thread: copying a gradient, its share of a Gram matrix and its sketch (seconds per byte), a forward
-and backward pass of a small language model (seconds per floating-point operation), and an all-reduce between two gloo
-processes (seconds per byte). The first four are processor times (`time.process_time`), the median of repeats that are
+and backward pass of a small language model (seconds of a pass without arithmetic, and seconds per floating-point
+operation), and an all-reduce between two gloo processes (seconds per byte). All but the last are processor times (`time.process_time`), the median of repeats that are
 interleaved, so that other load on the machine counts little; the exchange is the shortest wall-clock time.
 
 Check: readings of language models of three sizes, none of them the one that was used for the unit cost of a pass, are
@@ -36,7 +36,7 @@ from heldin.probing.storage import Sketch
 RESULTS = Path(__file__).parent / "results" / "cost_model.json"
 NUM_BATCHES, BATCH_SIZE, LENGTH, VOCABULARY = 5, 4, 64, 1000
 NUM_VALUES = 2**22  # of the gradient whose copy, products and sketch are timed
-UNIT_WIDTH, CHECKED_WIDTHS = 256, (128, 192, 320)  # of language models with 4 layers
+EMPTY_WIDTH, UNIT_WIDTH, CHECKED_WIDTHS = 16, 256, (128, 192, 320)  # of language models with 4 layers
 BYTES = 4  # of a number of a gradient
 
 
@@ -150,7 +150,8 @@ def tables(results: dict[str, Any]) -> list[str]:
         f"| Gram matrix of {NUM_BATCHES} gradients | {1e9 * units['gram']:.2f} s per GB of gradients, "
         f"{units['gram'] / units['copy']:.1f} copies |",
         f"| sketch | {1e9 * units['sketch']:.2f} s per GB, {units['sketch'] / units['copy']:.1f} copies |",
-        f"| forward and backward pass | {1e9 * units['pass']:.3f} s per 10^9 operations |",
+        f"| forward and backward pass | {1e3 * units['start']:.0f} ms, and {1e9 * units['pass']:.3f} s per 10^9 "
+        "operations |",
         f"| all-reduce, 2 processes | {1e9 * units['all_reduce']:.2f} s per GB |",
     ]
     lines += ["", "| parameters | memory | predicted | measured | ratio |", "|---|---|---|---|---|"]
@@ -175,17 +176,18 @@ def tables(results: dict[str, Any]) -> list[str]:
 
 
 def measure_units(repeats: int) -> dict[str, float]:
-    """Seconds per byte of copy, Gram matrix and sketch; seconds per operation of a pass."""
+    """Seconds per byte of copy, Gram matrix and sketch; seconds of a pass without operations, and per operation."""
     generator = torch.Generator().manual_seed(0)
     rows = [torch.randn(NUM_VALUES, generator=generator) for _ in range(NUM_BATCHES)]
     gradients = Gradients(tuple((row,) for row in rows), (1.0,) * NUM_BATCHES, (NUM_VALUES,), NUM_BATCHES)
     target, sketch = torch.empty_like(rows[0]), torch.zeros(Sketch().size)
-    model, batches = language_model(UNIT_WIDTH), texts(1)
+    empty, model, (batch,) = language_model(EMPTY_WIDTH), language_model(UNIT_WIDTH), texts(1)
     works: dict[str, tuple[Callable[[], object], float]] = {
         "copy": (lambda: [target.copy_(row) for row in rows], NUM_BATCHES * BYTES * NUM_VALUES),
         "gram": (gradients.gram, NUM_BATCHES * BYTES * NUM_VALUES),
         "sketch": (lambda: [Sketch().add(sketch, row, 0) for row in rows], NUM_BATCHES * BYTES * NUM_VALUES),
-        "pass": (lambda: gradient_of(model, batches[0]), operations(model)),
+        "start": (lambda: gradient_of(empty, batch), 1.0),
+        "pass": (lambda: gradient_of(model, batch), 1.0),
     }
     taken: dict[str, list[float]] = {name: [] for name in works}
     for repeat in range(-1, repeats):
@@ -193,7 +195,9 @@ def measure_units(repeats: int) -> dict[str, float]:
             spent = processor_seconds(work) / amount
             if repeat >= 0:  # the one before warms up
                 taken[name].append(spent)
-    return {name: median(values) for name, values in taken.items()}
+    found = {name: median(values) for name, values in taken.items()}
+    per_operation = (found["pass"] - found["start"]) / (operations(model) - operations(empty))
+    return {**found, "pass": per_operation, "start": found["start"] - per_operation * operations(empty)}
 
 
 def check(units: dict[str, float], repeats: int) -> list[dict[str, Any]]:
@@ -213,7 +217,7 @@ def check(units: dict[str, float], repeats: int) -> list[dict[str, Any]]:
     for number, (model, memory) in enumerate(cases):
         num = sum(parameter.numel() for parameter in model.parameters())
         unit = units["gram"] if memory == "full" else units["sketch"]
-        predicted = NUM_BATCHES * (operations(model) * units["pass"] + BYTES * num * unit)
+        predicted = NUM_BATCHES * (units["start"] + operations(model) * units["pass"] + BYTES * num * unit)
         rows.append(
             {"num_parameters": num, "memory": memory, "predicted": predicted, "measured": median(taken[number])}
         )

@@ -23,6 +23,7 @@ def cluster(monkeypatch):
     pytest.importorskip("ray")
     from ray.cluster_utils import Cluster
 
+    monkeypatch.setenv("RAY_agent_register_timeout_ms", "600000")  # a busy machine starts them slowly
     started = Cluster(
         initialize_head=True,
         head_node_args={"num_cpus": 0, "object_store_memory": STORE_BYTES, "include_dashboard": False},
