@@ -2,8 +2,9 @@
 
 Unit costs, on one thread: copying a gradient, its share of a Gram matrix and its sketch (seconds per byte), a forward
 and backward pass of a small language model (seconds of a pass without arithmetic, and seconds per floating-point
-operation), and an all-reduce between two gloo processes (seconds per byte). All but the last are processor times (`time.process_time`), the median of repeats that are
-interleaved, so that other load on the machine counts little; the exchange is the shortest wall-clock time.
+operation), and an all-reduce between two gloo processes (seconds per byte). All but the last are processor times
+(`time.process_time`), the median of repeats that are interleaved, so that other load on the machine counts little;
+the exchange is the shortest wall-clock time.
 
 Check: readings of language models of three sizes, none of them the one that was used for the unit cost of a pass, are
 predicted from the unit costs and measured.
@@ -32,6 +33,7 @@ from torch import Tensor, distributed, multiprocessing, nn
 import heldin
 from heldin.gradients import Gradients
 from heldin.probing.storage import Sketch
+from ratios import processor_seconds
 
 RESULTS = Path(__file__).parent / "results" / "cost_model.json"
 NUM_BATCHES, BATCH_SIZE, LENGTH, VOCABULARY = 5, 4, 64, 1000
@@ -279,13 +281,6 @@ def operations(model: Any) -> float:
 def gradient_of(model: Any, batch: dict[str, Tensor]) -> object:
     """One forward and backward pass, nothing written."""
     return torch.autograd.grad(model(**batch).loss, list(model.parameters()))
-
-
-def processor_seconds(work: Callable[[], object]) -> float:
-    """The processor time of `work`."""
-    start = time.process_time()
-    work()
-    return time.process_time() - start
 
 
 if __name__ == "__main__":

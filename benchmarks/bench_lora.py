@@ -8,11 +8,12 @@ Setting: a causal language model of Llama's kind, built from a configuration (4 
 million parameters), texts of 64 tokens in batches of 8; adapters of rank 8 on the query and value projections. Random
 tokens: what is timed does not depend on them.
 
-Hardware class: a shared virtual machine, x86-64, 2 cores, no GPU; float32; threads as the header says.
+Hardware class: a shared virtual machine, x86-64, 2 cores, no GPU; float32; one thread.
 
-Method: the procedures alternate within each repeat, and the median over repeats of their ratio is reported with its
-quartiles, since other load slows both. The share of an epoch is taken inside the Trainer: seconds spent
-measuring over all seconds of an epoch of 40 steps, its first measurement and its settling of the loss included.
+Method: the procedures alternate within each repeat, and the median over repeats of the ratio of their processor times
+is reported with its quartiles, since other load slows both. The share of an epoch is taken inside the Trainer:
+processor time spent measuring over all of an epoch of 40 steps, its first measurement and its settling of the loss
+included.
 
 Usage: `python benchmarks/bench_lora.py [--quick]`.
 """
@@ -37,7 +38,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArgumen
 
 import heldin
 from heldin.integrations.transformers import HeldInStopping
-from ratios import seconds, summarize
+from ratios import processor_seconds, summarize
 
 NUM_BATCHES, BATCH_SIZE, LENGTH, VOCABULARY, NUM_STEPS = 5, 8, 64, 4000, 40
 RESULTS = Path(__file__).parent / "results" / "lora.json"
@@ -50,6 +51,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measuring while LoRA adapters are trained, as ratios.")
     parser.add_argument("--quick", action="store_true", help="few repeats, and nothing written")
     num_repeats = 2 if (quick := parser.parse_args().quick) else 15
+    torch.set_num_threads(1)
     header: dict[str, Any] = {
         "torch": torch.__version__,
         "transformers": transformers.__version__,
@@ -111,7 +113,7 @@ def time_rows(models: dict[str, nn.Module], num_repeats: int) -> list[dict[str, 
     taken: dict[str, list[float]] = {name: [] for name in works}
     for repeat in range(-1, num_repeats):
         for name in sorted(works, reverse=repeat % 2 == 1):
-            spent = seconds(works[name])
+            spent = processor_seconds(works[name])
             if repeat >= 0:  # the one before warms up
                 taken[name].append(spent)
 
@@ -166,12 +168,12 @@ def share_of_an_epoch(model: nn.Module) -> float:
         spent = 0.0
 
         def identify_loss(self, loader: Any) -> None:
-            self.spent += seconds(lambda: super(Timed, self).identify_loss(loader))
+            self.spent += processor_seconds(lambda: super(Timed, self).identify_loss(loader))
 
         def after_epoch(self, loader: Any) -> dict[str, float]:
-            start, before = time.perf_counter(), self.spent
+            start, before = time.process_time(), self.spent
             values = super().after_epoch(loader)
-            self.spent = before + time.perf_counter() - start
+            self.spent = before + time.process_time() - start
             return values
 
     data = [{"input_ids": one, "labels": one} for batch in texts(NUM_STEPS) for one in batch["input_ids"]]
@@ -189,7 +191,7 @@ def share_of_an_epoch(model: nn.Module) -> float:
         trainer = Trainer(model, arguments, train_dataset=data)
         stopping = Timed(batches=NUM_BATCHES).attach(trainer)
         with redirect_stdout(io.StringIO()):
-            total = seconds(trainer.train)
+            total = processor_seconds(trainer.train)
         return stopping.spent / total
 
 

@@ -6,9 +6,11 @@ Every scenario returns what its rank saw, as plain values, in a JSON file.
 from __future__ import annotations
 
 import json
+import os
 import time
 import warnings
 from contextlib import nullcontext
+from datetime import timedelta
 from itertools import islice
 from pathlib import Path
 
@@ -29,11 +31,13 @@ def run(rank: int, num_ranks: int, folder: str, scenarios: list[str]) -> None:
     """Run the scenarios one after the other in this process of the group."""
     torch.set_num_threads(1)
     store = f"file://{Path(folder).as_posix()}/store"
+    breaks = not {"rank_ends", "rank_does_not_answer"}.isdisjoint(scenarios)
     distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=num_ranks)
     found = {name: SCENARIOS[name](Path(folder) / f"{name}{rank}.pt") for name in scenarios}
     (Path(folder) / f"{rank}.json").write_text(json.dumps(found))
-    distributed.barrier()
-    distributed.destroy_process_group()
+    if not breaks:
+        distributed.barrier()
+        distributed.destroy_process_group()
 
 
 class Training:
@@ -226,6 +230,29 @@ def training_fails(path: Path) -> dict[str, object]:
     return found
 
 
+def rank_ends(path: Path) -> dict[str, object]:
+    """The process of rank 1 ends, and rank 0 measures."""
+    training = Training()
+    stopping = stopper(training)
+    if distributed.get_rank() == 1:
+        (path.parent / "1.json").write_text(json.dumps({"rank_ends": None}))
+        os._exit(0)
+    return failure(stopping, training.loader)
+
+
+def rank_does_not_answer(path: Path) -> dict[str, object] | None:
+    """Rank 1 does not call step() before rank 0 has given up."""
+    training = Training()
+    stopping = stopper(training)
+    distributed.barrier()
+    if distributed.get_rank() == 0:
+        distributed.distributed_c10d._set_pg_timeout(timedelta(seconds=3))  # after the processes have met
+        return failure(stopping, training.loader)
+    while not (path.parent / "0.json").exists():
+        time.sleep(0.1)
+    return None
+
+
 def signal_of_samples(path: Path) -> dict[str, object]:
     """A signal that cannot be computed from batches on several ranks."""
     training = Training()
@@ -271,6 +298,8 @@ SCENARIOS = {
         drawing_fails,
         passing_fails,
         diverge_on_one_rank,
+        rank_ends,
+        rank_does_not_answer,
         read_training,
         training_fails,
         signal_of_samples,

@@ -68,6 +68,14 @@ def test_an_error_on_one_rank_is_raised_on_all_ranks(run):
         assert all(one["recorded"] == 0 for one in ranks)
 
 
+@pytest.mark.parametrize("scenario", ["rank_ends", "rank_does_not_answer"])
+def test_a_rank_that_is_missing_is_an_error_on_the_others(run, scenario):
+    waiting, _ = run(2, scenario)[scenario]
+    assert waiting["error"] == "HeldinError"
+    assert "Found one that ended, or that did not answer within the timeout" in waiting["message"]
+    assert waiting["recorded"] == 0
+
+
 @pytest.mark.parametrize("processes", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_an_exact_reading_is_that_of_one_process(run, processes):
     found = run(processes, "read_exactly", "stop_exactly")
