@@ -173,7 +173,7 @@ def curve(x: list[float], values: list[float | None], color: str, *, right: bool
     at = WIDTH - RIGHT + 6 if right else LEFT - 6
     anchor = "start" if right else "end"
     labels = [
-        text(at, height(value) + 4, f"{value:.0f}" if right else f"{value:.2g}", anchor, color)
+        text(at, height(value) + 4, f"{value:,.0f}" if right or value >= 100 else f"{value:.2g}", anchor, color)
         for value in ([low, between, high] if high > low else [low])
     ]
     pairs = [(a, height(value)) if value is not None else None for a, value in zip(x, values, strict=True)]
