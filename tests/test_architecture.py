@@ -28,8 +28,10 @@ MAY_IMPORT = {  # package or module below heldin -> those it may import, besides
     "plotting": {"types", "errors"},
     "loggers": {"errors"},
     "presets": {"errors", "rules"},
+    "caveats": {"types", "rules"},
     "stopping": {
         "presets",
+        "caveats",
         "types",
         "errors",
         "probing",
@@ -51,7 +53,7 @@ MAY_NOT_IMPORT = {
     "cli": {"integrations"},
     "__main__": {"integrations", "lab"},
 }
-STANDARD_LIBRARY_ONLY = {"types", "errors", "rules", "presets"}
+STANDARD_LIBRARY_ONLY = {"types", "errors", "rules", "presets", "caveats"}
 BEHIND_AN_EXTRA = set(MAY_NOT_IMPORT)
 
 

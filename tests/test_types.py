@@ -10,11 +10,13 @@ import pytest
 
 from heldin.gradients import Gram
 from heldin.rules import ConsecutiveRises, FirstMinimum, Level, NthRise, Patience, any_of, replay
-from heldin.types import Decision, Reading, StopReason
+from heldin.types import Caveat, CaveatKind, Decision, Reading, StopReason
 
 STOP = Decision(
     True, StopReason.NTH_RISE, 23, 0.57, 24, "rose for the 5th time (0.41 -> 0.57)", "gradient_disparity", 3
 )
+FEW = Caveat(CaveatKind.FEW_BATCHES, 2, 5, "it was measured on 2 batches, fewer than 5")
+NOISE = Caveat(CaveatKind.WITHIN_NOISE, 0.5, 0.05, "noise alone gives such a rise with a probability of 50 %")
 
 
 @pytest.mark.parametrize(
@@ -29,6 +31,12 @@ STOP = Decision(
             dataclasses.replace(STOP, unit="step", epoch=500),
             "stopped at step 500: gradient disparity rose for the 5th time (0.41 -> 0.57)",
             id="a stop at a step",
+        ),
+        pytest.param(
+            dataclasses.replace(STOP, caveats=(NOISE, FEW)),
+            "stopped at epoch 23: gradient disparity rose for the 5th time (0.41 -> 0.57), but noise alone gives such "
+            "a rise with a probability of 50 %, and it was measured on 2 batches, fewer than 5",
+            id="a stop with caveats",
         ),
         pytest.param(Decision(False), "not stopped: nothing measured yet", id="nothing measured"),
         pytest.param(Decision(False, unit="step"), "not stopped: nothing measured yet", id="nothing measured, steps"),
@@ -80,6 +88,7 @@ def test_a_decision_is_true_if_it_stops_even_at_epoch_0():
     [
         STOP,
         dataclasses.replace(STOP, unit="step"),
+        dataclasses.replace(STOP, caveats=(FEW, NOISE)),
         Decision(False),
         replay(NthRise(1), [2, 1]),
         replay(FirstMinimum(2, 1), [1, 2, 3]),
@@ -91,8 +100,10 @@ def test_a_decision_can_be_written_as_json_and_read_back(decision):
     assert json.loads(json.dumps(plain, allow_nan=False)) == plain
     assert plain["sentence"] == str(decision)
     assert type(plain["reason"]) is (str if decision else type(None))
-    again = Decision(**{name: value for name, value in plain.items() if name != "sentence"})
-    assert dataclasses.replace(again, reason=again.reason and StopReason(again.reason)) == decision
+    caveats = tuple(Caveat(**{**each, "kind": CaveatKind(each["kind"])}) for each in plain["caveats"])
+    known = {name: value for name, value in plain.items() if name != "sentence"}
+    again = Decision(**{**known, "caveats": caveats, "reason": plain["reason"] and StopReason(plain["reason"])})
+    assert again == decision
 
 
 @pytest.mark.parametrize("value", [nan, inf, -inf])
@@ -102,8 +113,13 @@ def test_a_decision_on_a_non_finite_value_can_be_written_as_json(value):
 
 
 def test_a_reading_can_be_written_as_json_and_read_back():
-    reading = Reading(3, {"a": 1.0, "b": None}, 5)
-    assert Reading(**json.loads(json.dumps(reading.as_dict()))) == reading
+    reading = Reading(3, {"a": 1.0, "b": None}, 5, 0.5, 40, 2.3, False, 0.1)
+    assert Reading.from_dict(json.loads(json.dumps(reading.as_dict()))) == reading
+
+
+def test_a_reading_of_an_earlier_version_can_be_read():
+    saved = {"epoch": 3, "values": {"a": 1.0}, "num_batches": 5}
+    assert Reading.from_dict(saved) == Reading(3, {"a": 1.0}, 5)
 
 
 def test_decisions_are_frozen():

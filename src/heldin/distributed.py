@@ -46,8 +46,17 @@ def mean_reading(read: Callable[[], Reading]) -> Reading:
     check_epochs(epochs)
     labels = readings[0].values
     values = {label: _mean_value([reading.values[label] for reading in readings]) for label in labels}
-    loss = _mean_value([reading.loss for reading in readings])
-    return Reading(epochs[0], values, sum(reading.num_batches for reading in readings), loss)
+    sizes = [reading.num_samples for reading in readings]
+    return Reading(
+        epochs[0],
+        values,
+        sum(reading.num_batches for reading in readings),
+        loss=_mean_value([reading.loss for reading in readings]),
+        num_samples=None if None in sizes else sum(size or 0 for size in sizes),
+        constant_loss=_mean_value([reading.constant_loss for reading in readings]),
+        one_class=None if readings[0].one_class is None else all(reading.one_class for reading in readings),
+        learning_rate=readings[0].learning_rate,
+    )
 
 
 def check_epochs(epochs: list[int]) -> None:

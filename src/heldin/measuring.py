@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from statistics import fmean
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -30,8 +32,8 @@ from heldin.errors import (
     require_integer,
     warn,
 )
-from heldin.needs import MeasurementContext, compute_needs, mean_loss
-from heldin.probing.batches import Batch, as_list, draw, in_order, refuse_samples_second, split_batch
+from heldin.needs import MeasurementContext, compute_needs
+from heldin.probing.batches import Batch, as_list, draw, in_order, refuse_samples_second, split_batch, to_device
 from heldin.probing.isolation import UndoOnError, derive_seed
 from heldin.probing.losses import NEEDS_SAMPLE_LOSSES, BatchLoss, LossFunction, SampleLosses
 from heldin.probing.outputs import OutputCache
@@ -158,6 +160,7 @@ class SignalReader:
         layers: str | Sequence[str] | None = None,
         together: bool | Together = True,
         skip_unmeasurable: bool = False,
+        with_loss: bool = False,
     ) -> None:
         require_integer("batches", batches, at_least=2, remedy="The paper uses batches=5.")
         require_choice("probes", probes, ("fresh", "fixed", "training"))
@@ -173,6 +176,7 @@ class SignalReader:
         self.optimizer = optimizer
         self.together = together
         self.skip_unmeasurable = skip_unmeasurable
+        self.with_loss = with_loss  # readings need the mean loss: if no signal knows it, it costs a forward pass
         if probes == "training" and loss_fn is None and sample_losses is None and batch_loss is None:
             sample_losses = _observed_only
         self.probe = Probe(
@@ -278,6 +282,9 @@ class SignalReader:
         found, failed = compute_needs([signal.needs for signal in self.signals.values()], context, tolerate=tolerate)
         values: dict[str, float | None] = {}
         skipped: dict[str, HeldinError] = {}
+        facts: dict[str, Any] = {"learning_rate": self._learning_rate()}
+        for need, payload in found.items():
+            facts = {**need.facts(payload), **facts}  # those of the first need count
         memory = dict(self.memory)
         for label, signal in self.signals.items():
             if signal.needs in failed:
@@ -289,6 +296,7 @@ class SignalReader:
                     skipped[label] = error
             elif isinstance(signal, StatefulSignal):
                 memory[label], values[label] = signal.step(memory.get(label, {}), found[signal.needs])
+                facts["one_class"] = facts.get("one_class") or signal.predicts_one_class(memory[label])
             else:
                 values[label] = signal.read(found[signal.needs])
         if skipped:
@@ -297,12 +305,7 @@ class SignalReader:
         ranks = context.ranks
         if ranks is not None and self.probe.shards is None:
             num_batches = sum(ranks.gather(num_batches))
-        return Reading(epoch, values, num_batches, mean_loss(found.values()))
-
-    @property
-    def knows_loss(self) -> bool:
-        """Whether its readings have the mean loss of the batches: whether a signal uses their gradients."""
-        return any(signal.needs.knows_losses for signal in self.signals.values())
+        return Reading(epoch, values, num_batches, **facts)
 
     def observe_losses(self, losses: Tensor, loss: Tensor | None = None) -> None:
         """Take the gradient of the backward pass of these losses, if the next reading needs it.
@@ -374,9 +377,37 @@ class SignalReader:
             num_parts=drawn.num_parts,
             ranks=ranks,
         )
+        if first:
+            reading = replace(reading, constant_loss=self._constant_loss(drawn.batches, ranks))
+        if self.with_loss and not any(signal.needs.knows_losses for signal in self.signals.values()):
+            seed = derive_seed(self.seed, "probe", number)
+            reading = replace(reading, loss=self._mean_loss(drawn.batches, seed, first=first))
         self.cache.updated = False
         self.drawn = self._drawing()
         return reading
+
+    def _constant_loss(self, batches: list[Batch], ranks: Ranks | None) -> float | None:
+        """The loss of the best constant prediction; if the batches are spread over ranks, the mean over them."""
+        from heldin.probing.constant_loss import constant_loss
+
+        found = constant_loss(self.probe.loss.loss_fn, batches)
+        of_ranks = [found] if ranks is None else ranks.gather(found)
+        known = [each for each in of_ranks if each is not None]
+        return fmean(known) if known else None
+
+    def _mean_loss(self, batches: list[Batch], seed: int, *, first: bool) -> float:
+        """The mean loss of batches whose gradients no signal needs: one forward pass each."""
+        try:
+            with self.probe.session(seed=seed) as devices:
+                return fmean(float(self.probe.training_loss(to_device(batch, devices)).detach()) for batch in batches)
+        except NotFiniteError:
+            if first:
+                raise
+            return math.nan
+
+    def _learning_rate(self) -> float | None:
+        groups = [] if self.optimizer is None else self.optimizer.param_groups
+        return max((float(group["lr"]) for group in groups if "lr" in group), default=None)
 
     def _draw(self, loader: Iterable[Batch], number: int) -> Drawn:
         self._refuse_single_batch(loader)

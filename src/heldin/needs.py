@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from statistics import fmean
-from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from torch import Tensor
 from torch.optim import Optimizer
@@ -143,6 +143,10 @@ class Need(ABC, Generic[Payload]):
     def cost(self, num_batches: int, batch_size: int) -> Cost:
         """The cost of one measurement on `num_batches` batches. Per-sample gradients count as those of their batch."""
 
+    def facts(self, payload: Any) -> dict[str, Any]:
+        """What the payload says about the batches, by the names of the fields of a `Reading`."""
+        return {}
+
     def check(self, context: MeasurementContext) -> None:
         """Raise `UnmeasurableError` if the context lacks something, before any pass."""
 
@@ -228,6 +232,11 @@ class BatchGradients(Need[Gram]):
             return "rescale='pooled_std' needs the losses of further batches."
         return None
 
+    def facts(self, payload: Gram) -> dict[str, Any]:
+        losses, sizes = payload.losses[: payload.split], payload.num_samples[: payload.split]
+        known = bool(sizes) and all(sizes)
+        return {"loss": fmean(losses) if losses else None, "num_samples": sum(sizes) if known else None}
+
     def cost(self, num_batches: int, batch_size: int) -> Cost:
         if self.against:
             return Cost(2.0 * num_batches, num_batches**2)
@@ -282,14 +291,6 @@ class BatchGradients(Need[Gram]):
                 device = context.probe.measured_parameters()[0].device
                 grams[rescale, against] = context.ranks.gram(rows, device, inner=inner)
         return {need: grams[need.rescale, need.against] for need in needs}
-
-
-def mean_loss(payloads: Iterable[object]) -> float | None:
-    """The mean loss of the first set of batches, which gradients know; None if no payload is a Gram matrix."""
-    for payload in payloads:
-        if isinstance(payload, Gram) and payload.losses:
-            return fmean(payload.losses[: payload.split])
-    return None
 
 
 @dataclass(frozen=True)

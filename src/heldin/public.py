@@ -42,9 +42,11 @@ from heldin.signals import (
 )
 from heldin.signals.signal import signal
 from heldin.stopping import EarlyStopping
-from heldin.types import Decision, StopReason
+from heldin.types import Caveat, CaveatKind, Decision, StopReason
 
 __all__ = [
+    "Caveat",
+    "CaveatKind",
     "ClassAlignment",
     "Coherence",
     "ConsecutiveRises",

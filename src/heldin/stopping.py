@@ -82,9 +82,9 @@ class EarlyStopping:
         warmup: do not measure during the first n calls of `step`.
         start_after_fall: let the rule begin once the mean loss of the measured batches has fallen by this fraction, as
             0.1 for a tenth, from its highest value so far; earlier readings are recorded, but not used. None begins
-            with the first reading.
-        keep: which weights to keep for `restore()`: `"lowest"`, those of the signal's best value; `"before_rise"`,
-            the last ones before the rises that count; None, no weights.
+            with the first reading. For signals without batch gradients it costs one forward pass per batch.
+        keep: which weights to keep for `restore()`: `"lowest"`, those of the signal's best value since the rule began;
+            `"before_rise"`, the last ones before the rises that count; None, no weights.
         keep_in: a file for these weights; None keeps them in memory. Those that the latest `state_dict()` refers to
             are moved to a second file, `<keep_in>.before`, when better ones come.
         seed: seed of the batches drawn and of the randomness inside a measurement.
@@ -94,7 +94,8 @@ class EarlyStopping:
         mode: `"train"` (as in the paper) or `"eval"`: the mode in which the model is measured.
         autocast: keep an autocast region around `step`; by default the model is measured in full precision.
         pool: for `rescale="pooled_std"`: the number of batches whose losses are pooled.
-        optimizer: the one used in training, for signals that take a hypothetical step (`OptimizationVariance`).
+        optimizer: the one used in training, for signals that take a hypothetical step (`OptimizationVariance`), and
+            for the caveat of a decision that the learning rate fell.
         memory: how the gradients of the s batches are held: `"full"`, s gradients in the precision of the model;
             `"bf16"`, in bfloat16; `"sketch"`, 65,536 numbers each, with which a distance is 0.3 % off; or a `Sketch`.
         layers: the part of the model whose gradients are compared: names of modules or parameters, or patterns of
@@ -185,6 +186,7 @@ class EarlyStopping:
             memory=memory,
             layers=layers,
             together=together,
+            with_loss=method.start_after_fall is not None,
         )
         if keep is not None and self.reader.probe.shards is not None:
             raise ArgumentError(
@@ -197,7 +199,6 @@ class EarlyStopping:
         self.every = every
         self.warmup = warmup
         self.start_after_fall = method.start_after_fall
-        self._require_losses()
         self.keep = keep
         self.unit = unit
         self.verbose = verbose
@@ -215,6 +216,7 @@ class EarlyStopping:
         self._checked = False
         self._readings: list[Reading] = []
         self._begun = self.start_after_fall is None
+        self._num_unused = 0  # readings before the rule began
         self._state = self.rule.start()
         self._decision = Decision(stop=False)
         self.reader.reset()
@@ -357,7 +359,7 @@ class EarlyStopping:
     def __repr__(self) -> str:
         readings = "1 reading" if len(self._readings) == 1 else f"{len(self._readings)} readings"
         rule = self.rule.describe(keywords=False)
-        return f"<EarlyStopping: {', '.join(self.signals)}; {rule}; {readings}; {self._decision.sentence}>"
+        return f"<EarlyStopping: {', '.join(self.signals)}; {rule}; {readings}; {self._decision.headline}>"
 
     def _repr_html_(self) -> str:
         from heldin.plotting import SignalDisplay
@@ -382,7 +384,7 @@ class EarlyStopping:
             self.reset()
             self._calls = state["calls"]
             for saved in state["readings"]:
-                reading = Reading(saved["epoch"], dict(saved["values"]), saved["num_batches"], saved.get("loss"))
+                reading = Reading.from_dict(saved)
                 self._readings.append(reading)
                 self._decide(reading)
             self._snapshot.load_state_dict(state["kept"], self.model)
@@ -441,8 +443,11 @@ class EarlyStopping:
             earlier = before.get(name)
             change = "" if value is None or earlier is None else f" ({value - earlier:+.3g})"
             parts.append(f"{name} {'-' if value is None else f'{value:.4g}'}{change}")
-        stopped = self._decision.sentence if self._decision.stop else None
-        parts.append(stopped or f"waiting for {self._waiting_for()}")
+        decision = self._decision
+        if decision.stop:
+            parts.append(decision.sentence if decision.epoch == reading.epoch else decision.headline)
+        else:
+            parts.append(f"waiting for {self._waiting_for()}")
         return f"{self.unit} {reading.epoch}: {', '.join(parts)}"
 
     def _waiting_for(self) -> str:
@@ -458,6 +463,7 @@ class EarlyStopping:
             losses = [earlier.loss for earlier in self._readings]
             self._begun = first_after_fall(losses, self.start_after_fall) is not None
             if not self._begun:
+                self._num_unused = len(losses)
                 why = f"is not used before the training loss has fallen by {self._fall}"
                 latest = reading.values[deciding]
                 self._decision = Decision(False, None, None, latest, len(losses), why, deciding, unit=self.unit)
@@ -466,33 +472,29 @@ class EarlyStopping:
         if not has_value(value):
             return
         self._state, decision = self.rule.step(self._state, value, epoch=reading.epoch)
+        if not self.rule.has_begun(self._state):
+            self._num_unused = len(self._readings)
         if not self._decision.stop:
-            self._decision = replace(decision, signal=decision.signal or deciding, unit=self.unit)
+            signal = decision.signal or deciding
+            decision = replace(decision, signal=signal, unit=self.unit)
+            self._decision = self._with_caveats(decision, signal) if decision.stop else decision
+
+    def _with_caveats(self, decision: Decision, signal: str) -> Decision:
+        from heldin.caveats import find_caveats
+
+        direction = Direction(self.signals[signal].direction)
+        found = find_caveats(decision, self._readings, signal=signal, direction=direction, begin=self._num_unused)
+        return replace(decision, caveats=found)
 
     def _is_worth_keeping(self, reading: Reading) -> bool:
-        if not self._begun:
-            return False
         if self.keep == "before_rise":
-            return self._decision.before == reading.epoch
+            return self._begun and self._decision.before == reading.epoch
         label, signal = next(iter(self.signals.items()))
-        used = self._readings[self._num_unused() :]
+        used = self._readings[self._num_unused :]
         values = [v for r in used if (v := r.values[label]) is not None and math.isfinite(v)]
         best = min if signal.direction == Direction.RISES else max
         latest = reading.values[label]
         return latest in values and latest == best(values) and values.count(latest) == 1
-
-    def _num_unused(self) -> int:
-        """The number of readings before the rule began."""
-        if self.start_after_fall is None:
-            return 0
-        return first_after_fall([reading.loss for reading in self._readings], self.start_after_fall) or 0
-
-    def _require_losses(self) -> None:
-        if self.start_after_fall is not None and not self.reader.knows_loss:
-            raise ArgumentError(
-                "start_after_fall needs a signal of batch gradients, which knows the loss of the batches. Found "
-                f'{list(self.signals)}. Add one: signal=[{next(iter(self.signals))!r}, "gradient_disparity"].'
-            )
 
 
 def _resolve_rule(rule: Rule | str | None, patience: int | None, signals: Mapping[str, Signal[Any]]) -> Rule:

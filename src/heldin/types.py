@@ -6,9 +6,9 @@ All types are frozen and can be written as JSON. Nothing here imports torch, so 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from enum import Enum
-from typing import Literal
+from typing import Any, Literal
 
 
 class Direction(str, Enum):
@@ -31,23 +31,83 @@ class StopReason(str, Enum):
     CUSTOM = "custom"  # for rules outside heldin
 
 
-@dataclass(frozen=True)
-class Reading:
-    """The values of all signals at one epoch. A signal that cannot be computed yet has the value None."""
+class CaveatKind(str, Enum):
+    """What speaks against trusting a stop."""
 
-    epoch: int  # the number of earlier calls of `step`
-    values: Mapping[str, float | None]
-    num_batches: int  # drawn; some may have been skipped, with a warning
-    loss: float | None = None  # the mean loss of the batches, if a signal uses their gradients
+    WITHIN_NOISE = "within_noise"  # the rise is within what noise gives
+    STILL_IMPROVING = "still_improving"  # the signal has not turned
+    ONE_CLASS = "one_class"  # the network predicts one class for all samples
+    AT_CHANCE = "at_chance"  # the training loss is near that of a constant prediction, or has hardly fallen
+    FEW_READINGS = "few_readings"
+    FEW_BATCHES = "few_batches"
+    FEW_SAMPLES = "few_samples"
+    LEARNING_RATE_DROP = "learning_rate_drop"  # during the readings that led to the stop
+
+
+@dataclass(frozen=True)
+class Caveat:
+    """Something that speaks against trusting a stop.
+
+    Attributes:
+        kind: what it is.
+        value: what was found: a probability, a loss, a number, a learning rate.
+        limit: the value from which on there is no caveat.
+        text: the same in words, as a part of a sentence.
+
+    Examples:
+        >>> from heldin import Caveat, CaveatKind
+        >>> caveat = Caveat(CaveatKind.FEW_BATCHES, 2, 5, "it was measured on 2 batches, fewer than 5")
+        >>> caveat.kind is CaveatKind.FEW_BATCHES, caveat.value < caveat.limit
+        (True, True)
+    """
+
+    kind: CaveatKind
+    value: float
+    limit: float
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
 
     def as_dict(self) -> dict[str, object]:
+        """Return the caveat as plain JSON values."""
+        return {**vars(self), "kind": self.kind.value}
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The values of all signals at one epoch. A signal that cannot be computed yet has the value None.
+
+    Attributes:
+        epoch: the number of earlier calls of `step`.
+        values: the value of each signal.
+        num_batches: the number of batches drawn; some may have been skipped, with a warning.
+        loss: the mean loss of the batches, if it is known.
+        num_samples: the number of their samples, if it is known.
+        constant_loss: the loss of the best constant prediction, as of class frequencies; in the first reading, if the
+            loss is a cross-entropy or a squared error.
+        one_class: whether the network predicts the same class for all samples, if a signal knows predictions.
+        learning_rate: the largest one of the optimizer, if it is known.
+    """
+
+    epoch: int
+    values: Mapping[str, float | None]
+    num_batches: int
+    loss: float | None = None
+    num_samples: int | None = None
+    constant_loss: float | None = None
+    one_class: bool | None = None
+    learning_rate: float | None = None
+
+    def as_dict(self) -> dict[str, Any]:
         """Return the reading as plain JSON values."""
-        return {
-            "epoch": self.epoch,
-            "values": dict(self.values),
-            "num_batches": self.num_batches,
-            "loss": self.loss,
-        }
+        return {**vars(self), "values": dict(self.values)}
+
+    @classmethod
+    def from_dict(cls, saved: Mapping[str, Any]) -> Reading:
+        """Return the reading that `as_dict` wrote; fields that did not exist then are None."""
+        known = {field.name: saved[field.name] for field in fields(cls) if field.name in saved}
+        return cls(**{**known, "values": dict(saved["values"])})
 
 
 @dataclass(frozen=True)
@@ -65,6 +125,7 @@ class Decision:
         before: the last epoch before the evidence for overfitting: the one before the first rise that counts, or the
             best one.
         unit: whether `epoch` and `before` count epochs or steps.
+        caveats: what speaks against trusting the stop.
     """
 
     stop: bool
@@ -76,6 +137,7 @@ class Decision:
     signal: str | None = None
     before: int | None = None
     unit: Literal["epoch", "step"] = "epoch"
+    caveats: tuple[Caveat, ...] = ()
 
     def __bool__(self) -> bool:
         return self.stop
@@ -85,8 +147,8 @@ class Decision:
         return f"Decision({', '.join(f'{name}={getattr(self, name)!r}' for name in changed)})"
 
     @property
-    def sentence(self) -> str:
-        """When and why training stopped, or what the rule has seen so far, in one sentence."""
+    def headline(self) -> str:
+        """When and why training stopped, or what the rule has seen so far; without caveats."""
         if self.history_length == 0:
             return "not stopped: nothing measured yet"
         subject = (self.signal or "the value").replace("_", " ")
@@ -95,9 +157,21 @@ class Decision:
         times = "measurement" if self.history_length == 1 else "measurements"
         return f"not stopped after {self.history_length} {times}: {subject} {self.why}"
 
+    @property
+    def sentence(self) -> str:
+        """The headline, and what speaks against trusting the stop, in one sentence."""
+        texts = [f", {'and' if number else 'but'} {caveat}" for number, caveat in enumerate(self.caveats)]
+        return self.headline + "".join(texts)
+
     def __str__(self) -> str:
         return self.sentence
 
     def as_dict(self) -> dict[str, object]:
         """Return the decision as plain JSON values."""
-        return {**asdict(self), "reason": self.reason and self.reason.value, "sentence": self.sentence}
+        caveats = [caveat.as_dict() for caveat in self.caveats]
+        return {
+            **vars(self),
+            "reason": self.reason and self.reason.value,
+            "caveats": caveats,
+            "sentence": self.sentence,
+        }

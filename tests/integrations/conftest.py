@@ -84,7 +84,8 @@ class ScriptedCase:
     def check(self, stopping: Any, trained: Any) -> None:
         decision, history = stopping.decision, stopping.stopper.history
         assert (decision.stop, decision.epoch, decision.reason) == (self.epoch is not None, self.epoch, self.reason)
-        assert (stopping.reason, stopping.sentence) == (self.reason, self.sentence)
+        assert (stopping.reason, stopping.decision.headline) == (self.reason, self.sentence)
+        assert stopping.sentence.startswith(self.sentence)
         assert tuple(reading.epoch for reading in history) == self.measured_at
         assert repr([reading.values["scripted"] for reading in history]) == repr([*self.values[: len(history)]])
         trained_for = trained.steps if "every" in self.options else trained.epochs

@@ -52,6 +52,9 @@ class Combined(Rule):
     def initial_state(self) -> State:
         return {"children": [rule.start() for _, rule in self.rules], "before": None}
 
+    def has_begun(self, state: State) -> bool:
+        return any(rule.has_begun(child) for (_, rule), child in zip(self.rules, state["children"], strict=True))
+
     def waiting_for(self, state: State) -> str:
         return f" {self._conjunction} ".join(
             rule.waiting_for(child) + (f" ({name})".replace("_", " ") if name else "")

@@ -110,6 +110,10 @@ class Rule(ABC):
         """Return what the rule is waiting for, as a noun: `"rise 3 of 5"`. `state` is that of a rule that continues."""
         return f"a stop of {self.describe(keywords=False)}"
 
+    def has_begun(self, state: State) -> bool:
+        """Return whether the latest value was used, and not skipped as a part of a warm-up."""
+        return True
+
     @abstractmethod
     def initial_state(self) -> State:
         """The part of the state that is specific to this rule."""

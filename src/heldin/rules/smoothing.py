@@ -49,6 +49,9 @@ class Wrapped(Rule):
     def waiting_for(self, state: State) -> str:
         return self.rule.waiting_for(state["inner"])
 
+    def has_begun(self, state: State) -> bool:
+        return self.rule.has_begun(state["inner"])
+
     @property
     def _prefix(self) -> str:
         """What comes before the inner rule's explanation."""
@@ -157,6 +160,9 @@ class Warmup(Wrapped):
 
     def initial_state(self) -> State:
         return {**super().initial_state(), "ignored": 0}
+
+    def has_begun(self, state: State) -> bool:
+        return state["seen"] > self.n and super().has_begun(state)
 
     def waiting_for(self, state: State) -> str:
         ignored = state["ignored"]

@@ -30,7 +30,8 @@ class LabelWave(StatefulSignal[Tensor]):
         one forward pass over the training set, which must have a length; memory n predictions.
     Misleads when:
         labels are clean, or nearly so (there is no minimum to find); regularisation is strong; the learning rate falls
-        (smaller steps change fewer predictions); readings are not evenly spaced.
+        (smaller steps change fewer predictions); readings are not evenly spaced; the network predicts one class at
+        first, so that nothing changes (the decision then has a caveat; `start_after_fall` waits until it has learned).
     Reference:
         Yuan, Feng, Liu, "Early Stopping Against Label Noise Without Validation Data", ICLR 2024.
 
@@ -63,6 +64,12 @@ class LabelWave(StatefulSignal[Tensor]):
                 f"after {tuple(before.shape)}. Give it the same samples each time, unshuffled and with none left out."
             )
         return {"predictions": now}, float((now != before).sum())
+
+    def predicts_one_class(self, memory: Memory) -> bool | None:
+        predictions: Tensor | None = memory.get("predictions")
+        if predictions is None:
+            return None
+        return bool((predictions == predictions.reshape(-1)[0]).all())
 
 
 def _predictions(outputs: Tensor) -> Tensor:

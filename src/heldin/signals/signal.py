@@ -94,6 +94,10 @@ class StatefulSignal(Signal[Payload]):
         `memory` is what the previous reading returned, {} at the first one.
         """
 
+    def predicts_one_class(self, memory: Memory) -> bool | None:
+        """Whether the network predicts the same class for all samples; None if the signal does not know."""
+        return None
+
     def read(self, payload: Payload) -> float:
         _, value = self.step({}, payload)
         return math.nan if value is None else value
