@@ -15,7 +15,6 @@ from heldin.cli.options import NUM_CORES, parse_seeds
 from heldin.cli.output import exit_code, note, note_left_out, resumable, show_rows, show_tables
 from heldin.cli.records import require_store
 from heldin.errors import ArgumentError, HeldinError, StoreError, require_choice, require_integer
-from heldin.lab.bundles import refuse
 from heldin.lab.store import explain_os_errors
 from heldin.lab.tables import Table
 from paper.harness.items import Item, select_items
@@ -176,7 +175,7 @@ def create_app(paper: Paper) -> typer.Typer:
             with explain_os_errors(paper.folder, "Make the folder writable, or build without --keep."):
                 note(f"{bundle_runs(paper, profile, records)} runs are bundled in {paper.results(profile)}.")
         update = is_all and out is None and not store_only
-        damaged = refuse if update else note_left_out  # the paper's pages are made of all its records
+        damaged = None if update else note_left_out  # the paper's pages are made of all its records
         part = build_part(paper, items, profile, records, bundled=not store_only, damaged=damaged)
         folder = paper.folder if update else out
         if folder is not None:

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from textwrap import shorten
 
-from heldin.errors import StoreError
+from heldin.errors import DamagedRunError, StoreError
 from heldin.lab.bundles import OnDamage, read_records, read_store, record_files, refuse, write_records
 from heldin.lab.curves import require_one_version
 from heldin.lab.engine import Progress, require_runnable, run_all
@@ -144,22 +144,27 @@ def collect_runs(
     store: Path | None = None,
     *,
     bundled: bool = True,
-    damaged: OnDamage = refuse,
+    damaged: OnDamage | None = None,
 ) -> Runs:
     """Return the finished runs of these items: bundled ones first, then those of a store.
 
-    Damaged runs are left out and passed to `damaged`; by default their error is raised.
+    Damaged runs are left out and passed to `damaged`; by default an error that names all of them is raised.
 
     Raises:
+        DamagedRunError: Runs are damaged, and `damaged` is not given.
         StoreError: The store has none of these runs, and the bundled records of an item are missing or empty; or the
             runs of an item were trained on different data.
     """
     specs = run_order(items, profile)
-    found = read_records(paper.results(profile), specs if bundled else (), damaged, remedy=REMEDY)
+    problems: list[DamagedRunError] = []
+    report = damaged or problems.append
+    found = read_records(paper.results(profile), specs if bundled else (), report, remedy=REMEDY)
     records = {record.id: record for record in found.records}
     seconds = found.unit_seconds
     has_store = store is not None and (store / "runs").is_dir()
-    stored = read_store(Store(store), specs, damaged) if store is not None and has_store else None
+    stored = read_store(Store(store), specs, report) if store is not None and has_store else None
+    if problems:
+        raise DamagedRunError("\n".join(map(str, problems)))
     if stored is not None and stored.records:
         records = {record.id: record for record in stored.records} | records
         seconds = {**stored.unit_seconds, **seconds}
@@ -189,7 +194,7 @@ def build_part(
     store: Path | None = None,
     *,
     bundled: bool = True,
-    damaged: OnDamage = refuse,
+    damaged: OnDamage | None = None,
 ) -> Part:
     """Collect the runs of these items and judge their claims. At the paper's size, items without runs are left out."""
     runs = collect_runs(paper, items, profile, store, bundled=bundled, damaged=damaged)

@@ -39,7 +39,7 @@ def test_a_figure_is_written(heldin, store, tmp_path, flags, name):
     ("flags", "words"),
     [
         (("curve",), "Did you mean 'curves'?"),
-        (("--out", "x.jpg"), "--out should end with .png, .svg, .pdf. Found x.jpg."),
+        (("--out", "x.gif"), "--out should end with .png or .svg or .pdf. Found x.gif. Choose one of these."),
         (("--metric", "test_los"), "Did you mean 'test_loss'?"),
         (("--signal", "cosin"), "Did you mean 'cosine'?"),
         (("--patience", 0), "`--patience` should be an integer of at least 1"),

@@ -82,6 +82,7 @@ def test_a_metric_can_be_replayed(heldin, store):
     [
         (("--signal", "cosin"), "Did you mean 'cosine'?"),
         (("--signal", "val_los"), "Did you mean 'val_loss'?"),
+        (("--signal", "val_loss", "--label-noise", 0), "Validation needs --folds."),
         (("--signal", "gsnr"), "None of these 5 runs recorded 'gsnr'. Recorded: gradient_disparity, cosine"),
         (("--rule", "nth_ris"), "Did you mean 'nth_rise'?"),
         (("--rule", "level"), "Write --rule level --threshold 0."),
@@ -89,7 +90,7 @@ def test_a_metric_can_be_replayed(heldin, store):
         (("--rule", "level", "--threshold", 1, "--patience", 2), "--rule level has no patience."),
         (("--patience", 0), "`patience` should be an integer of at least 1"),
         (("--direction", "up"), "`direction` should be one of 'rises', 'falls'"),
-        (("--smooth", 0), "`window` should be an integer of at least 1"),
+        (("--smooth", 0), "`--smooth` should be an integer of at least 1"),
     ],
 )
 def test_wrong_options_raise(refused, store, flags, words):

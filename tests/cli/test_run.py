@@ -105,6 +105,13 @@ def test_without_signals_the_default_ones_are_recorded(heldin):
         (("--jobs", 0), "`--jobs` should be an integer of at least 1"),
         (("--seeds", "3-1"), "--seeds should be a range or a list, such as 0-4 or 0,1,2. Found '3-1'."),
         (("--seeds", "1", "--seed", 1), "Give either --seed or --seeds."),
+        (("--seeds", "0,0"), "--seeds should name each seed once. Found '0,0'."),
+        (("--seeds", "0-2,1"), "--seeds should name each seed once."),
+        (("--with-full",), "--with-full adds the run on all the data to the runs with folds. Found no folds."),
+        (("--batch-size", 1, "--signal", "gradient_disparity"), "'gradient_disparity' needs larger batches."),
+        (("--batch-size", 2, "--signal", "gradient_disparity[rescale=minmax]"), "Found `batch_size = 2`: of a batch,"),
+        (("--num-samples", 1), "Leave it out to use all samples."),
+        (("--dataset", "npz:nothing", "--data", "."), "or into the current folder ("),
         (("--model", "alexnet"), "'alexnet' takes samples of shape (1, 28, 28). Found shape (1, 8, 8)."),
         (("--model", "vgg11", "--dataset", "breast_cancer"), "takes samples of shape (3, 32, 32). Found shape (30,)."),
         (("--scale", 0.0001), "`scale` should be a finite positive number that leaves each layer a channel."),
@@ -119,6 +126,20 @@ def test_without_signals_the_default_ones_are_recorded(heldin):
 def test_wrong_options_raise_before_anything_is_written(refused, tmp_path, flags, words):
     assert words in refused("run", *QUICK, *flags)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_batches_of_one_sample_are_accepted_with_signals_that_need_no_spread(heldin):
+    flags = ("--batch-size", 1, "--signal", "gradient_disparity[rescale=pooled_std]", "--epochs", 1)
+    assert heldin("run", *QUICK, *flags).code == 0
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "[[run]]\n", "run = []\n"])
+def test_a_file_without_fields_is_refused(refused, tmp_path, text):
+    (tmp_path / "spec.toml").write_text(text)
+    assert "spec.toml should have the fields of a spec, such as epochs = 100. Found none." in refused(
+        "run", "spec.toml"
+    )
+    assert not (tmp_path / "heldin-runs").exists()
 
 
 def test_an_unknown_field_suggests_the_nearest(refused, tmp_path):

@@ -410,6 +410,16 @@ def test_a_store_that_is_a_file_is_named_as_one(capsys, tmp_path):
         assert f"--store should be a folder. Found the file {tmp_path / 'afile'}." in err
 
 
+def test_the_report_lists_the_runs_that_are_left_out(capsys, folder):
+    assert call(capsys, "report")[0] == 0
+    page = folder.parents[1] / "report.html"
+    assert "Left out because they are damaged" not in page.read_text()
+    in_line(3, test_error=7.5)(folder, "epochs.jsonl")
+    assert call(capsys, "report")[0] == 3
+    section = page.read_text().partition("Left out because they are damaged")[2]
+    assert f"<li>{folder / 'epochs.jsonl'}, line 3: `test_error` should be a number from 0 to 1. Found 7.5" in section
+
+
 def test_a_repaired_store_has_exit_code_0_again(capsys, folder):
     LEFT_OUT[0].make(folder, LEFT_OUT[0].file)
     assert call(capsys, "table")[0] == 3

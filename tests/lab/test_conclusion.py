@@ -185,6 +185,29 @@ def test_a_network_that_has_hardly_learned_is_reported(train, test, hardly):
 
 
 @pytest.mark.parametrize(
+    ("train", "test", "loss", "learnt"),
+    [
+        ([0.9, 0.78, 0.91], [0.88, 0.9, 0.8], [2.31, 2.30, 2.30], True),  # 80 % is less than 95 % of 90 %
+        ([0.9, 0.78, 0.91], [0.88, 0.9, 0.78], [2.31, 2.30, 1.9], True),  # the loss fell
+        ([0.9, 0.78, 0.91], [0.9, 0.97, 0.88], [2.31, 2.30, 2.30], False),
+        ([0.9, 0.5, 0.4], [0.9, 0.97, 0.88], [2.31, 2.30, 2.30], True),  # the training error fell
+        ([0.5, 0.4, 0.52], [0.53, 0.6, 0.49], [0.7, 0.69, 0.69], False),  # two classes
+        ([0.10, 0.07, 0.08], [0.2, 0.15, 0.2], [0.20, 0.19, 0.19], True),  # learned within the first epoch
+        ([0.9, 0.78, 0.91], [0.9, 0.97, 0.8], [math.nan, math.nan, math.nan], True),  # diverged: shown by status
+    ],
+)
+def test_errors_near_those_of_a_guess_are_reported(train, test, loss, learnt):
+    record = run(test)
+    rows = zip(record.epochs, train, loss, strict=True)
+    lines = tuple({**line, "train_error": error, "train_loss": loss} for line, error, loss in rows)
+    warning = hardly_learned(group_of(RunRecord(record.spec, lines, True)))
+    assert (warning is None) == learnt
+    assert learnt or f"the test error never fell below {100 * min(test):.1f} %, and a guess has about" in warning
+    mse = group_of(RunRecord(record.spec.with_(loss="mse"), lines, True))
+    assert hardly_learned(mse) is None  # its value does not tell the number of classes
+
+
+@pytest.mark.parametrize(
     ("train", "loss", "constant"),
     [
         ([0.5, 0.4, 0.3, 0.3, 0.3, 0.3], [0.7, 0.65, 0.61, 0.61, 0.61, 0.61], True),

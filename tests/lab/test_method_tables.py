@@ -21,6 +21,7 @@ from heldin.lab.method_tables import (
     pearson,
     sensitivity,
     sensitivity_table,
+    short_thresholds,
     spread,
     thresholds,
     thresholds_table,
@@ -103,6 +104,15 @@ def test_threshold_tables_end_with_best_mean_and_std():
     assert frame["epoch"].iloc[0] == 2.0
     assert frame["epoch"].isna().tolist() == [False, True, False, True, True, True, True]
     assert frame["test accuracy"]["best"] == pytest.approx(1.0 - 2.5 / 8.0)
+
+
+def test_a_threshold_that_never_fired_is_not_the_best_one():
+    improves = group_of(record([4.0, 3.0, 2.0, 1.0], [1.0, 2.0, 1.5, 1.0]))  # one rise, then the best epochs
+    (row,) = short_thresholds(improves, [GD]).rows
+    assert (row["best loss"], row["at"], row["did not fire"]) == (3.0, "t1(1)", "18/20")
+    falls = group_of(record([4.0, 3.0, 2.0, 1.0], [4.0, 3.0, 2.0, 1.0]))
+    (row,) = short_thresholds(falls, [GD]).rows
+    assert (row["best loss"], row["at"], row["did not fire"]) == (None, None, "20/20")
 
 
 def test_sensitivities_are_summed_over_settings():

@@ -11,7 +11,7 @@ import typer
 
 from heldin.cli.options import DEFAULT_STORE, RunIds, StoreFolder, filter_options, optional
 from heldin.cli.output import note, show
-from heldin.errors import ArgumentError, near_match, require_choice, require_integer
+from heldin.errors import ArgumentError, require_choice, require_integer
 
 if TYPE_CHECKING:
     from heldin.lab.curves import Group
@@ -55,9 +55,7 @@ def command(
     require_integer("--patience", patience, at_least=1, remedy="The paper uses 5.")
     target = out or store / f"{kind}.png"
     if target.suffix.lower() not in SUFFIXES:
-        raise ArgumentError(
-            f"--out should end with {', '.join(SUFFIXES)}. Found {target}.{near_match(target.suffix, SUFFIXES)}"
-        )
+        raise ArgumentError(f"--out should end with {' or '.join(SUFFIXES)}. Found {target}. Choose one of these.")
     found = finished_groups(read_records(store, run, wanted), signal)
     for name in metric or ():
         require_recorded([record for group in found for record in (*group.full, *group.folded)], name)

@@ -97,7 +97,9 @@ def parse_seeds(text: str) -> list[int]:
         low, high = map(int, numbers)
         require_run_count(len(found) + high - low + 1)
         found += range(low, high + 1)
-    return list(dict.fromkeys(found))
+    if len({*found}) < len(found):
+        raise ArgumentError(f"--seeds should name each seed once. Found {short_repr(text)}. Remove what is repeated.")
+    return found
 
 
 def option_name(field: str) -> str:

@@ -50,9 +50,9 @@ def note_left_out(error: DamagedRunError) -> None:
     _left_out.get([]).append(error)
 
 
-def num_left_out() -> int:
-    """The number of damaged runs that this command has left out so far."""
-    return len(_left_out.get([]))
+def left_out() -> list[str]:
+    """What is wrong with the damaged runs that this command has left out so far."""
+    return [str(error) for error in _left_out.get([])]
 
 
 def exit_code(run: Callable[[], object]) -> int:

@@ -12,7 +12,7 @@ import typer
 
 from heldin.cli.options import DEFAULT_STORE, AsJson, RunIds, StoreFolder, filter_options, optional
 from heldin.cli.output import note, show, show_json, show_rows
-from heldin.errors import ArgumentError, require_choice, short_repr
+from heldin.errors import ArgumentError, require_choice, require_integer, short_repr
 from heldin.lab.spec import parse_signal
 from heldin.rules import NAMED, Level, NthRise, Rule, Smoothed, as_rule, with_patience
 from heldin.rules import replay as replay_rule
@@ -103,7 +103,10 @@ def _rule(
         rule = as_rule(name, patience)
     else:
         rule = default if patience is None else with_patience(default, patience)
-    return rule if smooth is None else Smoothed(rule, window=smooth)
+    if smooth is None:
+        return rule
+    require_integer("--smooth", smooth, at_least=1, remedy="3 to 5 is a common choice.")
+    return Smoothed(rule, window=smooth)
 
 
 def _row(record: RunRecord, decision: Decision) -> dict[str, object]:

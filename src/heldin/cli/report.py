@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from heldin.cli.options import DEFAULT_STORE, RunIds, StoreFolder, filter_options, optional
-from heldin.cli.output import show
+from heldin.cli.output import left_out, show
 
 EXAMPLE = "Example:\n\nheldin report --dataset mnist5k --out mnist5k.html"
 
@@ -31,5 +31,5 @@ def command(
 
     timings = {record.id: timings_of(store, record) for record in records}
     target = out or store / "report.html"
-    write_report(records, target, title=title, timings=timings, signal=signal)
+    write_report(records, target, title=title, timings=timings, signal=signal, left_out=left_out())
     show(f"The report is in {target}.")

@@ -112,4 +112,9 @@ def _specs(files: Sequence[Path], given: Mapping[str, Any], seeds: str | None, w
         if with_full and (folds is not None or spec.fold is not None):
             found.append(spec.with_(fold=None, folds=None))
         found += [spec] if folds is None else each_fold(spec, folds)
+    if with_full and all(spec.fold is None for spec in found):
+        raise ArgumentError(
+            "--with-full adds the run on all the data to the runs with folds. Found no folds. Add --folds 5, or leave "
+            "--with-full out: runs are on all the data by default."
+        )
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from heldin.cli.options import DEFAULT_STORE, AsJson, RunIds, StoreFolder, filter_options
-from heldin.cli.output import note, num_left_out, show, show_json, show_rows
+from heldin.cli.output import left_out, note, show, show_json, show_rows
 from heldin.errors import StoreError
 
 EXAMPLE = "Example:\n\nheldin status --dataset mnist5k"
@@ -20,7 +20,7 @@ def command(store: StoreFolder = DEFAULT_STORE, run: RunIds = None, as_json: AsJ
         require_one_version(records)
     except StoreError as error:
         note(str(error))
-    num_done, num_damaged = sum(record.done for record in records), num_left_out()
+    num_done, num_damaged = sum(record.done for record in records), len(left_out())
     runs = [
         {
             "run": record.id,

@@ -29,6 +29,7 @@ KINDS = ("comparison", "thresholds", "sensitivity", "correlation")
 FORMATS = ("markdown", "csv", "latex", "json")
 RULES = ("nth_rise", "consecutive_rises", "own", "all")
 THRESHOLDS = "t1(p): at the p-th rise since the start. t2(p): after p rises in a row."
+MEAN_CURVE = "the mean curve over the seeds, not the curve of one run."
 LEGENDS: dict[str, dict[str, str]] = {  # kind of table -> column or group of columns -> explanation
     "comparison": {
         "method": THRESHOLDS,
@@ -38,7 +39,11 @@ LEGENDS: dict[str, dict[str, str]] = {  # kind of table -> column or group of co
         "regret": "test loss or error above that of the best epoch of the same models.",
         "batch gradients, seconds": "the cost of one seed until its stop: backward passes, estimated time.",
     },
-    "thresholds": {"threshold": THRESHOLDS, "epoch": "the chosen one, counted from 0; - if it never stopped."},
+    "thresholds": {
+        "threshold": f"{THRESHOLDS} The rule sees {MEAN_CURVE}",
+        "best, mean, std": "over all thresholds; the last epoch is used for those that never stopped.",
+        "epoch": "the chosen one, counted from 0; - if it never stopped.",
+    },
     "sensitivity": {
         "sensitivity": "standard deviation / mean over the thresholds t1(1..10) and t2(1..10), summed over settings.",
         "thresholds that did not fire": "in at least one case; the last epoch is used for them.",
@@ -60,8 +65,9 @@ SHORT_LEGENDS = {  # of the tables without --all
         "seconds": "the estimated time of one seed until its stop.",
     },
     "thresholds": {
-        "best loss, at": "the lowest test loss over the thresholds t1(1..10) and t2(1..10), and its threshold.",
-        "mean loss, std": "over these thresholds.",
+        "method": f"its rule sees {MEAN_CURVE}",
+        "best loss, at": "the lowest test loss over the thresholds t1(1..10) and t2(1..10) that fired, and which.",
+        "mean loss, std": "over all of these thresholds.",
         "did not fire": "thresholds, in at least one case; the last epoch is used for them.",
         "bold": "the lowest mean.",
     },

@@ -21,6 +21,7 @@ from heldin.types import Direction
 
 PREFERRED = "gradient_disparity"
 ERRORS = ("train_error", "test_error")
+CHANCE = {"test_error": 0.95, "train_error": 0.8}  # of the error of a guess: above it, nothing was learnt
 HARDLY = 0.9  # of the highest value: an error or a loss that never fell below this has hardly changed
 MIN_CONSTANT = 3  # epochs with the same errors: fewer may be a coincidence
 NUM_MAIN = 5  # rows of a short table
@@ -63,8 +64,9 @@ def conclude(group: Group, outcomes: Sequence[Outcome] | None = None, *, signal:
 def hardly_learned(group: Group) -> str | None:
     """A warning if the networks of a group did not learn; None otherwise.
 
-    Either neither the training nor the test error ever fell much, or all networks ended at constant errors and a
-    constant loss, as one that predicts the largest class for every sample does.
+    Either neither the training nor the test error ever fell much; or the training loss did not, and the errors stayed
+    near those of a guess; or all networks ended at constant errors and a constant loss, as one that predicts the
+    largest class for every sample does.
     """
     full = [record for record in group.full if has(record, "train_error") and has(record, "test_error")]
     if not full:
@@ -72,6 +74,11 @@ def hardly_learned(group: Group) -> str | None:
     errors = {name: [e for r in full for e in curve_of(r, name) if e is not None] for name in ERRORS}
     if all(min(values) > HARDLY * max(values) for values in errors.values()):
         found = f"the training error never fell below {100.0 * min(errors['train_error']):.1f} %"
+    elif (chance := _chance(full)) is not None and all(min(errors[name]) > CHANCE[name] * chance for name in ERRORS):
+        found = (
+            f"the test error never fell below {100.0 * min(errors['test_error']):.1f} %, and a guess has about "
+            f"{100.0 * chance:.0f} %"
+        )
     elif all(map(_ends_constant, full)):
         found = (
             f"the training error stayed at {100.0 * errors['train_error'][-1]:.1f} % and the test error at "
@@ -83,6 +90,16 @@ def hardly_learned(group: Group) -> str | None:
         f"Nothing learnt here: {found}. Train longer, with another --learning-rate or a smaller --batch-size, before "
         "comparing stopping methods."
     )
+
+
+def _chance(records: Sequence[RunRecord]) -> float | None:
+    """The error of a guess, if the training loss hardly fell: the cross-entropy of a guess among C classes is ln C.
+
+    None if the loss fell, is another one, or is lower than for two classes.
+    """
+    losses = [loss for r in records for loss in curve_of(r, "train_loss") if loss is not None and math.isfinite(loss)]
+    flat = bool(losses) and min(losses) > max(HARDLY * max(losses), HARDLY * math.log(2))
+    return 1.0 - math.exp(-min(losses)) if flat and records[0].spec.loss == "cross_entropy" else None
 
 
 def _ends_constant(record: RunRecord) -> bool:

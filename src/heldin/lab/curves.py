@@ -275,7 +275,8 @@ def require_recorded(records: Sequence[RunRecord], name: str) -> None:
     names = dict.fromkeys(name for record in records for name in record.names)
     metrics = dict.fromkeys(key for record in records for key in (record.epochs[0] if record.epochs else {}))
     known = [*names, *(key for key in metrics if key not in ("epoch", "signals")), *DERIVED]
+    validated = any(record.spec.fold is not None for record in records)
+    remedy = near_match(name, known) if validated or not name.startswith("val_") else " Validation needs --folds."
     raise ArgumentError(
-        f"None of these {len(records)} runs recorded {name!r}. Recorded: {', '.join(known) or 'nothing'}."
-        + near_match(name, known)
+        f"None of these {len(records)} runs recorded {name!r}. Recorded: {', '.join(known) or 'nothing'}.{remedy}"
     )

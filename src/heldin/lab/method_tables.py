@@ -264,7 +264,7 @@ def short_thresholds(group: Group, methods: Iterable[StoppingMethod]) -> Table:
     """The test loss of each method over the thresholds on the mean curve, one row per method.
 
     At most five: the signal to show first, cross-validation, then the methods with the lowest mean. The lowest mean is
-    bold.
+    bold. A threshold that never fired is not the best one.
     """
     found: list[tuple[StoppingMethod, list[Outcome], Spread]] = []
     for method in methods:
@@ -275,12 +275,13 @@ def short_thresholds(group: Group, methods: Iterable[StoppingMethod]) -> Table:
     found.sort(key=lambda each: (each[0].signal != first, each[0].signal is not None))
     rows: list[dict[str, Cell]] = []
     for method, outcomes, values in found[:NUM_MAIN]:
-        best = next((o.method.rule for o, v in zip(outcomes, values.values, strict=True) if v == values.best), None)
+        fired = [o for o in outcomes if o.num_fired and math.isfinite(_value(o, "test_loss"))]
+        best = min(fired, key=lambda o: _value(o, "test_loss"), default=None)
         rows.append(
             {
                 "method": method.title,
-                "best loss": values.best,
-                "at": None if best is None else rule_name(best),
+                "best loss": None if best is None else _value(best, "test_loss"),
+                "at": None if best is None or best.method.rule is None else rule_name(best.method.rule),
                 "mean loss": values.mean,
                 "std": values.std,
                 "did not fire": f"{values.num_silent}/{len(outcomes)}",

@@ -68,6 +68,7 @@ def write_report(
     timings: Timings | None = None,
     signal: str | None = None,
     num_samples: Mapping[str, int] | None = None,
+    left_out: Sequence[str] = (),
 ) -> Path:
     """Write one HTML page that loads nothing else, and return its path.
 
@@ -80,6 +81,7 @@ def write_report(
         signal: the label of the signal to show first and to compare with; by default gradient disparity.
         num_samples: the size of the training set by dataset, for specs that use all of it; without it their cost is
             in epochs only.
+        left_out: what is wrong with the runs that could not be read, one text each; the page lists them.
     """
     listed = list(records)
     found = groups(listed)
@@ -97,11 +99,13 @@ def write_report(
     ]
     begun = [line["begun"] for lines in timed.values() for line in lines if "begun" in line]
     given = [environment] if isinstance(environment, Mapping) else environment
+    damaged = element("ul", *(element("li", problem) for problem in left_out))
+    omitted = [element("section", element("h2", "Left out because they are damaged"), damaged)] if left_out else []
     guide = element("section", element("h2", "How to read this page"), *(element("p", line) for line in GUIDE))
     text = html_page(
         title,
         header=_header(title, settings),
-        main=join([*sections, environment_html(begun if given is None else given), guide]),
+        main=join([*omitted, *sections, environment_html(begun if given is None else given), guide]),
         charts=[each.chart for each in settings if each.chart is not None],
     )
     write_atomically(Path(path), text, remedy="Choose another file, or free disk space.")

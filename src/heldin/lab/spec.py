@@ -181,10 +181,10 @@ class RunSpec:
         _require_at_most("label_noise", self.label_noise, 1)
         require_integer("batch_size", self.batch_size, at_least=1, remedy="128 is what the paper uses.")
         if self.num_samples is not None:
-            require_integer("num_samples", self.num_samples, at_least=2, remedy="None takes all samples.")
+            require_integer("num_samples", self.num_samples, at_least=2, remedy="Leave it out to use all samples.")
             _require_at_most("batch_size", self.batch_size, self.num_samples, bound_name="num_samples")
         if self.num_test is not None:
-            require_integer("num_test", self.num_test, at_least=1, remedy="None takes all test samples.")
+            require_integer("num_test", self.num_test, at_least=1, remedy="Leave it out to use all test samples.")
         if (self.fold is None) != (self.folds is None):
             raise ArgumentError(
                 f"Give both `fold` and `folds`, or neither. Found `fold = {self.fold}`, `folds = {self.folds}`."
@@ -286,6 +286,8 @@ def specs_from_toml(path: Path, **changes: object) -> list[RunSpec]:
         raise ArgumentError(
             f"{path} should list its runs as [[run]], with two brackets. Found `run = {short_repr(runs)}`."
         )
+    if not content and not any(runs):
+        raise ArgumentError(f"{path} should have the fields of a spec, such as epochs = 100. Found none.")
     require_run_count(len(runs))
     specs: list[RunSpec] = []
     for run in runs:

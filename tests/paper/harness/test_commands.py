@@ -1,5 +1,6 @@
 """The commands list, run and build."""
 
+import shutil
 from dataclasses import dataclass
 
 import pytest
@@ -94,6 +95,29 @@ def test_the_page_of_the_paper_shows_both_profiles(command, paper):
     assert "--out should be an empty folder" in over.err
     assert command("build", "all").code == 0
     assert (paper.folder / "README.md").read_text() == page
+
+
+def test_damaged_records_are_all_named_and_left_out_or_refused(command, paper, tmp_path):
+    assert command("run", "all").code == 0
+    assert command("build", "all", "--keep").code == 0
+    shutil.rmtree(tmp_path / "heldin-paper")
+    (file,) = paper.results("laptop").glob("*.jsonl")
+    lines = file.read_text().splitlines()
+    assert len(lines) == 2
+    page = (paper.folder / "README.md").read_bytes()
+
+    file.write_text(f"{lines[0]}\n{lines[1][:-30]}\n")
+    answer = command("build", "tiny")
+    assert answer.code == 3
+    assert f"Left out: {file}, line 2: it should be JSON." in answer.err
+    assert "From 1 of 2 runs" in answer.err
+    assert command("build", "all", "--out", "there").code == 3
+
+    file.write_text(f"{lines[0][:-30]}\n{lines[1][:-30]}\n")
+    answer = command("build", "all")  # the paper's pages are made of all its records
+    assert answer.code == 2
+    assert all(f"{file}, line {number}: it should be JSON." in answer.err for number in (1, 2))
+    assert (paper.folder / "README.md").read_bytes() == page
 
 
 def test_items_are_listed_with_their_missing_runs_and_a_legend(command):

@@ -34,7 +34,8 @@ def user_npz(file: str) -> DataFormat:
     return DataFormat(
         read=lambda name, path: from_numbers(name, read_npz(path)),
         find=find,
-        instructions=f"put {file if file.endswith('.npz') else names[1]} into ROOT, with the arrays {', '.join(KEYS)}.",
+        instructions=f"put {file if file.endswith('.npz') else names[1]} into ROOT, or into the current folder "
+        f"({Path.cwd()}), which was searched too, with the arrays {', '.join(KEYS)}.",
     )
 
 
@@ -75,6 +76,12 @@ def read_npz(path: Path) -> Raw:
     """
     try:
         with path.open("rb") as stream:
+            if not stream.read(len(MAGIC_PREFIX)).startswith((b"PK", MAGIC_PREFIX)):
+                raise DataError(
+                    f"{path} should be an .npz archive with the arrays {', '.join(KEYS)}. Found a file of another "
+                    "kind. Write it with numpy.savez."
+                )
+            stream.seek(0)
             file = numpy.load(stream, allow_pickle=False)
             if not isinstance(file, numpy.lib.npyio.NpzFile):
                 raise DataError(f"{path} should be an .npz archive of several arrays. Found a single array.")
@@ -115,6 +122,8 @@ def _claimed_bytes(file: numpy.lib.npyio.NpzFile, key: str) -> int:
             shape, _, dtype = read(stream)
         except Exception as error:  # NumPy evaluates the text of the header, which raises nearly anything
             raise ValueError(f"the header of {key} is damaged") from error
+    if dtype.hasobject:
+        raise ValueError(f"{key} holds Python objects in place of numbers")
     return max(member.file_size, math.prod(shape) * dtype.itemsize)
 
 
