@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from heldin.errors import ArgumentError, MissingExtraError
 from heldin.plotting import SignalDisplay
-from heldin.types import Decision, Reading, StopReason
+from heldin.types import Decision, Levels, Reading, StopReason
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -37,6 +37,29 @@ def test_the_plot_has_a_curve_over_epochs_and_a_bar_at_the_stop():
     assert list(bar.get_xdata()) == [4, 4]
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("epoch", "gradient disparity")
     assert ax.get_title().replace("\n", " ") == STOP.sentence
+
+
+def test_the_levels_of_the_rule_are_drawn_up_to_the_stop():
+    levels = [Levels(), Levels(2.5, 2.5, 3.0, 0.25)]
+    display = SignalDisplay(READINGS, replace(STOP, epoch=2), levels, num_unused=1)
+    ax = display.plot()
+    lines = {line.get_label(): list(line.get_ydata()) for line in ax.lines}
+    assert lines["average"][1:] == lines["best so far"][1:] == [2.5]
+    assert lines["threshold"][1:] == [3.0]
+    labels = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert labels[-1] == "before the rule begins"
+    assert "average ± noise" in labels
+    assert display.frame()[1]["threshold"] == 3.0
+    assert "threshold" not in display.frame()[2]
+
+
+def test_without_levels_there_is_no_legend():
+    assert SignalDisplay(READINGS, STOP, [Levels()] * 3).plot().get_legend() is None
+
+
+def test_a_rule_that_has_not_begun_can_be_drawn():
+    ax = SignalDisplay(READINGS, Decision(False), [Levels()] * 3, num_unused=3).plot()
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["gradient disparity", "before the rule begins"]
 
 
 def test_without_a_stop_there_is_no_bar():

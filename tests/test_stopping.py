@@ -27,6 +27,7 @@ from heldin import (
     NthRise,
     Patience,
     PredictionVariance,
+    RiseAbove,
     Smoothed,
     StopReason,
     Warmup,
@@ -698,7 +699,8 @@ def test_a_network_that_fits_its_data_exactly_is_stopped_by_the_rule():
     optimizer = torch.optim.Adam(model.parameters(), 0.05)
     stopper = EarlyStopping(model, LOSS, rule=Smoothed(NthRise(5), window=3))
     first, then = "batches skipped", "network fits its data exactly"
-    with pytest.warns(HeldinWarning, match=first), pytest.warns(HeldinWarning, match=then):
+    zeros = pytest.warns(HeldinWarning, match="are exactly 0 and count as samples")
+    with zeros, pytest.warns(HeldinWarning, match=first), pytest.warns(HeldinWarning, match=then):
         for _ in range(30):
             for inputs, targets in data:
                 optimizer.zero_grad()
@@ -933,3 +935,22 @@ def test_a_state_of_the_previous_version_continues_identically():
         assert stopper.kept_epoch == 0
     assert stoppers[1].restore() == 0
     assert torch.equal(model[2].bias.detach(), state["kept"]["weights"]["2.bias"])
+
+
+def test_the_plot_has_the_levels_of_the_rule_and_where_it_began():
+    values = [6.0, 7.0, 8.0, 5.0, 4.0, 4.5, 3.0, 9.0, 1.0]
+    stopper, _ = scripted(values, rule=RiseAbove(0.1, noise=0, ema=0), start_after_fall=0.1)
+    assert stopper.decision.epoch == 5
+    display = stopper._display()
+    assert [row.get("threshold") for row in display.frame()] == [
+        None,
+        None,
+        None,
+        *map(pytest.approx, [5.5, 4.4, 4.4]),
+        None,
+        None,
+        None,
+    ]
+    assert display.num_unused == 3
+    labels = [text.get_text() for text in stopper.plot().get_legend().get_texts()]
+    assert labels == ["gradient disparity", "average", "best so far", "threshold", "before the rule begins"]

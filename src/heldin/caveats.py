@@ -124,7 +124,7 @@ def _learning(readings: Sequence[Reading]) -> Iterator[Caveat]:
 
 def _numbers(used: Sequence[Reading]) -> Iterator[Caveat]:
     if len(used) < MIN_READINGS:
-        text = f"it was measured {len(used)} times, fewer than {MIN_READINGS}"
+        text = f"it was measured {'once' if len(used) == 1 else f'{len(used)} times'}, fewer than {MIN_READINGS}"
         yield Caveat(CaveatKind.FEW_READINGS, len(used), MIN_READINGS, text)
     last = used[-1]
     if last.loss is not None and last.num_batches < MIN_BATCHES:

@@ -11,26 +11,40 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from heldin.errors import ArgumentError, missing_package
-from heldin.types import Decision, Reading
+from heldin.types import Decision, Levels, Reading
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 LOG_RATIO = 20.0  # largest over smallest value, above which the axis is logarithmic
 STOP_COLOR = "0.55"  # the paper marks stops with gray bars
+LEVELS = ("average", "best", "threshold", "noise")  # the fields of Levels
 WIDTH, HEIGHT, MARGIN = 360, 120, 20  # of the drawing in a notebook, in pixels
 
 
 @dataclass(frozen=True)
 class SignalDisplay:
-    """Signals over epochs, each with its own axis. A bar marks the stop."""
+    """Signals over epochs, each with its own axis. A bar marks the stop.
+
+    Attributes:
+        readings: the readings.
+        decision: the decision.
+        levels: what the rule compared the value of each reading with, up to the stop, for the first signal.
+        num_unused: the number of readings before the rule began.
+    """
 
     readings: Sequence[Reading]
     decision: Decision
+    levels: Sequence[Levels] = ()
+    num_unused: int = 0
 
     def frame(self) -> list[dict[str, float | None]]:
-        """Return one row per reading: the epoch, and the value of each signal."""
-        return [{"epoch": reading.epoch, **reading.values} for reading in self.readings]
+        """Return one row per reading: the epoch, the value of each signal, and the levels that the rule has."""
+        used = [name for name in LEVELS if any(getattr(level, name) is not None for level in self.levels)]
+        rows: list[dict[str, float | None]] = [{"epoch": each.epoch, **each.values} for each in self.readings]
+        for row, level in zip(rows, self.levels, strict=False):
+            row.update({name: getattr(level, name) for name in used})
+        return rows
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw on `ax`, or on a new figure."""
@@ -46,18 +60,57 @@ class SignalDisplay:
         for number, name in enumerate(self.readings[0].values):
             axis = ax if number == 0 else ax.twinx()
             label, color = name.replace("_", " "), f"C{number}"
-            values = [math.nan if (value := reading.values[name]) is None else value for reading in self.readings]
+            values = [_nan(reading.values[name]) for reading in self.readings]
             axis.plot(epochs, values, color=color, label=label)
             axis.set_ylabel(label, color=color)
             if needs_log_scale(values):
                 axis.set_yscale("log")
             if number > 1:
                 axis.spines["right"].set_position(("axes", 1.0 + 0.14 * (number - 1)))
+        self._draw_levels(ax, epochs)
         ax.set_xlabel(self.decision.unit)
         if self.decision.stop:
             ax.axvline(float(self.decision.epoch or 0), color=STOP_COLOR, linewidth=4, alpha=0.6, zorder=0)
         ax.set_title(textwrap.fill(self.decision.sentence, 72), fontsize="medium")
         return ax
+
+    def _draw_levels(self, ax: Axes, epochs: Sequence[int]) -> None:
+        """Draw what the rule compares values with, and where it began."""
+        epochs, all_epochs = epochs[: len(self.levels)], epochs
+        found = {name: [_nan(getattr(level, name)) for level in self.levels] for name in LEVELS}
+        known = {name: values for name, values in found.items() if not all(map(math.isnan, values))}
+        color = "C0"
+        if "average" in known:
+            ax.plot(epochs, known["average"], color=color, alpha=0.6, linestyle="--", label="average")
+        if "noise" in known:
+            pairs = list(zip(found["average"], known["noise"], strict=True))
+            low, high = [middle - noise for middle, noise in pairs], [middle + noise for middle, noise in pairs]
+            ax.fill_between(epochs, low, high, color=color, alpha=0.15, linewidth=0, label="average ± noise")
+        if "best" in known:
+            ax.plot(
+                epochs,
+                known["best"],
+                color="0.4",
+                linewidth=1,
+                linestyle=":",
+                drawstyle="steps-post",
+                label="best so far",
+            )
+        if "threshold" in known:
+            ax.plot(
+                epochs,
+                known["threshold"],
+                color="C3",
+                linewidth=1,
+                linestyle="--",
+                drawstyle="steps-post",
+                label="threshold",
+            )
+        if self.num_unused:
+            end = all_epochs[min(self.num_unused, len(all_epochs) - 1)]
+            ax.axvspan(all_epochs[0], end, color="0.93", zorder=-1, label="before the rule begins")
+        if known or self.num_unused:
+            ax.legend(fontsize="small")
 
     def _repr_html_(self) -> str:
         """The curve of the first signal as a small drawing, for notebooks. It needs no matplotlib."""
@@ -107,6 +160,10 @@ class SignalDisplay:
         values = [(reading.epoch, next(iter(reading.values.values()))) for reading in self.readings]
         parts = groupby(values, key=lambda point: point[1] is not None and math.isfinite(point[1]))
         return [[(epoch, value) for epoch, value in part if value is not None] for finite, part in parts if finite]
+
+
+def _nan(value: float | None) -> float:
+    return math.nan if value is None else value
 
 
 def _position(value: float, low: float, high: float, start: float, end: float) -> float:

@@ -41,7 +41,7 @@ from heldin.probing.storage import GradientMemory
 from heldin.rules import Rule, as_rule, first_after_fall, has_value, with_patience
 from heldin.signals import Signal, StatefulSignal
 from heldin.snapshots import Keep, WeightSnapshot
-from heldin.types import Decision, Direction, Reading
+from heldin.types import Decision, Direction, Levels, Reading
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from typing_extensions import Never
 
     from heldin.loggers import Logger
+    from heldin.plotting import SignalDisplay
 
 VERSION = 1
 LOGGER = logging.getLogger("heldin")
@@ -351,10 +352,26 @@ class EarlyStopping:
         return pd.DataFrame(rows, columns=["epoch", *self.signals, "num_batches"])
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw the readings, with the stop marked."""
+        """Draw the readings, with the stop marked; what the rule compares them with, and where it began."""
+        return self._display().plot(ax)
+
+    def _display(self) -> SignalDisplay:
         from heldin.plotting import SignalDisplay
 
-        return SignalDisplay(self.history, self._decision).plot(ax)
+        num_waited = 0
+        if self.start_after_fall is not None:
+            begin = first_after_fall([reading.loss for reading in self._readings], self.start_after_fall)
+            num_waited = len(self._readings) if begin is None else begin
+        levels = [Levels()] * num_waited
+        state = self.rule.start()
+        for reading in self._readings[num_waited:]:
+            if state["stopped"] is not None:
+                break
+            value = reading.values if self.rule.names else next(iter(reading.values.values()))
+            if has_value(value):
+                state, _ = self.rule.step(state, value, epoch=reading.epoch)
+            levels.append(self.rule.levels(state))
+        return SignalDisplay(self.history, self._decision, tuple(levels), self._num_unused)
 
     def __repr__(self) -> str:
         readings = "1 reading" if len(self._readings) == 1 else f"{len(self._readings)} readings"
@@ -362,9 +379,7 @@ class EarlyStopping:
         return f"<EarlyStopping: {', '.join(self.signals)}; {rule}; {readings}; {self._decision.headline}>"
 
     def _repr_html_(self) -> str:
-        from heldin.plotting import SignalDisplay
-
-        return SignalDisplay(self.history, self._decision)._repr_html_()
+        return self._display()._repr_html_()
 
     def state_dict(self) -> dict[str, Any]:
         """The state for a checkpoint: plain values and tensors, for `torch.load(..., weights_only=True)`."""

@@ -31,6 +31,23 @@ class StopReason(str, Enum):
     CUSTOM = "custom"  # for rules outside heldin
 
 
+@dataclass(frozen=True)
+class Levels:
+    """What a rule compares a value with, for plots. None: it has no such level, or not yet.
+
+    Attributes:
+        average: the smoothed value, if the rule smooths.
+        best: the best value so far, the lowest of a signal that rises when the network overfits.
+        threshold: the level beyond which it stops.
+        noise: the standard deviation of the noise of the values.
+    """
+
+    average: float | None = None
+    best: float | None = None
+    threshold: float | None = None
+    noise: float | None = None
+
+
 class CaveatKind(str, Enum):
     """What speaks against trusting a stop."""
 

@@ -109,3 +109,20 @@ def test_numbers_are_rounded_and_long_curves_thinned():
 
 def test_without_finished_runs_there_is_no_chart():
     assert chart_of(group_of(record_of(SPEC, done=False, test_loss=[1.0])), [], None) is None
+
+
+def test_a_signal_has_the_levels_of_its_default_rule_until_the_stop():
+    values = [3.0, 2.0, 1.0, 2.0, 3.0, 3.0, 3.0, 3.0, 3.0, 3.0]
+    drawn = chart(run([1.0] * 10, signals={"label_wave": values, "evidence_based": [-1.0, -0.5, 0.5, *[1.0] * 7]}))
+    curves = {signal["title"]: signal["curves"][1:] for signal in drawn["signals"]}
+    average, best = curves["label wave"]
+    assert (average["name"], average["role"]) == ("average, FirstMinimum(3, 5)", "level")
+    assert average["mean"][:5] == [None, None, 2.0, 1.667, 2.0]
+    assert best["mean"] == [None, None, 2.0, *[1.667] * 6, None]
+    (threshold,) = curves["evidence based"]
+    assert threshold["mean"] == [0.0, 0.0, 0.0, *[None] * 7]
+
+
+def test_rules_that_count_rises_have_no_levels():
+    (signal,) = chart(run([1.0] * 3, signals={"gradient_disparity": [1.0, 2.0, 3.0]}))["signals"]
+    assert len(signal["curves"]) == 1

@@ -17,18 +17,20 @@ from heldin.lab.curves import (
     Group,
     best_epoch,
     curve_of,
+    direction_of,
     has,
     mean_curve,
     mean_values,
     value_at,
 )
 from heldin.lab.method_tables import correlate
-from heldin.lab.methods import Kind, StoppingMethod, measured_signals
+from heldin.lab.methods import Kind, StoppingMethod, measured_signals, rule_name
 from heldin.lab.select import Outcome, Protocol
+from heldin.lab.spec import parse_signal
 from heldin.lab.store import RunRecord
 from heldin.plotting import needs_log_scale
 from heldin.rules import ConsecutiveRises, NthRise
-from heldin.types import Direction
+from heldin.types import Direction, Levels
 
 SHOWN = ("test_error", "test_loss", "test_top5", "test_auc")  # the metrics of the page, in its order
 
@@ -91,10 +93,32 @@ def _signal(group: Group, label: str, outcomes: Sequence[Outcome], stride: int) 
         "title": label.replace("_", " "),
         "short": label.partition("[")[0].partition("@")[0].replace("_", " "),
         "scale": "log" if needs_log_scale(means) else "linear",
-        "curves": [_curve(label.replace("_", " "), "signal", curves, means, 1.0, stride)],
+        "curves": [
+            _curve(label.replace("_", " "), "signal", curves, means, 1.0, stride),
+            *_level_curves(label, means, stride),
+        ],
         "stops": stops,
         "summary": " ".join([*map(_describe, stops), *related]),
     }
+
+
+def _level_curves(label: str, means: Sequence[float | None], stride: int) -> list[Json]:
+    """What the default rule of the signal compares the mean curve with, up to its stop: average, best, threshold."""
+    own = parse_signal(label)[0].rule
+    rule = own.with_direction(direction_of(label))
+    state, levels = rule.start(), [Levels()] * len(means)
+    for epoch, value in enumerate(means):
+        if state["stopped"] is not None:
+            break
+        if value is not None:
+            state, _ = rule.step(state, value, epoch=epoch)
+        levels[epoch] = rule.levels(state)
+    found = {name: [getattr(level, name) for level in levels] for name in ("average", "best", "threshold")}
+    return [
+        _curve(f"{name}, {rule_name(own)}", "level", [], values, 1.0, stride)
+        for name, values in found.items()
+        if any(value is not None for value in values)
+    ]
 
 
 def _stop(label: str, rule: str, outcomes: Sequence[Outcome]) -> Json:

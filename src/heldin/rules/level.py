@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from heldin.errors import require_number
 from heldin.rules.rule import Outcome, SingleRule, State, require_direction
-from heldin.types import Direction, StopReason
+from heldin.types import Direction, Levels, StopReason
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,9 @@ class Level(SingleRule):
 
     def waiting_for(self, state: State) -> str:
         return f"a value {self._side} {self.threshold:.4g}"
+
+    def levels(self, state: State) -> Levels:
+        return Levels(threshold=self.threshold)
 
     def on_finite(self, state: State, epoch: int, value: float) -> tuple[State, Outcome]:
         if self._worse(value, self.threshold):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from heldin.errors import require_integer
 from heldin.rules.rule import Outcome, PatienceRule, Rule, State, Value, require_direction
 from heldin.rules.smoothing import Smoothed
-from heldin.types import Direction, StopReason
+from heldin.types import Direction, Levels, StopReason
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,9 @@ class Patience(PatienceRule):
         if state["best"] is None:
             return "a finite value"
         return f"value {state['waited'] + 1} of {self.patience} without improvement on {state['best']:.4g}"
+
+    def levels(self, state: State) -> Levels:
+        return Levels(best=state["best"])
 
     def on_finite(self, state: State, epoch: int, value: float) -> tuple[State, Outcome]:
         best = state["best"]
@@ -95,6 +98,9 @@ class FirstMinimum(Rule):
 
     def waiting_for(self, state: State) -> str:
         return self._smoothed.waiting_for(state)
+
+    def levels(self, state: State) -> Levels:
+        return self._smoothed.levels(state)
 
     def update(self, state: State, epoch: int, value: Value) -> tuple[State, Outcome]:
         changes, outcome = self._smoothed.update(state, epoch, value)

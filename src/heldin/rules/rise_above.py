@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from heldin.errors import ArgumentError, require_number
 from heldin.rules.rule import Outcome, SingleRule, State, require_direction
-from heldin.types import Direction, StopReason
+from heldin.types import Direction, Levels, StopReason
 
 WINDOW = 20  # second differences from which the noise is estimated
 MIN_VALUES = 4  # before the noise can be estimated
@@ -62,12 +62,18 @@ class RiseAbove(SingleRule):
         return {"not_finite": 0, "recent": [], "average": None, "lowest": None, "before": None}
 
     def waiting_for(self, state: State) -> str:
-        lowest, num_needed = state["lowest"], MIN_VALUES if self.noise else 1
-        if len(state["recent"]) < num_needed:
-            return f"value {len(state['recent']) + 1} of {num_needed}"
-        margin = self._margin(lowest, state["recent"])
-        side, limit = ("above", lowest + margin) if self._rising else ("below", lowest - margin)
-        return f"an average {side} {limit:.4g}"
+        threshold = self.levels(state).threshold
+        if threshold is None:
+            return f"value {len(state['recent']) + 1} of {MIN_VALUES if self.noise else 1}"
+        return f"an average {'above' if self._rising else 'below'} {threshold:.4g}"
+
+    def levels(self, state: State) -> Levels:
+        recent, lowest = state["recent"], state["lowest"]
+        if len(recent) < (MIN_VALUES if self.noise else 1):
+            return Levels(state["average"], lowest)
+        margin = self._margin(lowest, recent)
+        threshold = lowest + margin if self._rising else lowest - margin
+        return Levels(state["average"], lowest, threshold, noise_of(recent) if self.noise else None)
 
     def on_finite(self, state: State, epoch: int, value: float) -> tuple[State, Outcome]:
         recent = [*state["recent"], value][-WINDOW - 2 :]

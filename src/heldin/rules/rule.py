@@ -18,7 +18,7 @@ from dataclasses import Field, asdict, dataclass, fields, replace
 from typing import Any, ClassVar, TypeAlias, TypeGuard, TypeVar
 
 from heldin.errors import ArgumentError, require_choice, require_integer, require_number
-from heldin.types import Decision, Direction, StopReason
+from heldin.types import Decision, Direction, Levels, StopReason
 
 State: TypeAlias = dict[str, Any]
 Value: TypeAlias = "float | Mapping[str, float | None]"  # None: the signal has no value yet
@@ -113,6 +113,10 @@ class Rule(ABC):
     def has_begun(self, state: State) -> bool:
         """Return whether the latest value was used, and not skipped as a part of a warm-up."""
         return True
+
+    def levels(self, state: State) -> Levels:
+        """Return what the rule compares values with, for plots."""
+        return Levels()
 
     @abstractmethod
     def initial_state(self) -> State:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from heldin.errors import ArgumentError, require_integer, require_number
 from heldin.rules.rule import Directions, Outcome, Rule, State, Value, single_value
+from heldin.types import Levels
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,9 @@ class Wrapped(Rule):
 
     def has_begun(self, state: State) -> bool:
         return self.rule.has_begun(state["inner"])
+
+    def levels(self, state: State) -> Levels:
+        return self.rule.levels(state["inner"])
 
     @property
     def _prefix(self) -> str:
@@ -116,6 +120,12 @@ class Smoothed(Wrapped):
         if len(state["kept"]) < (self.window or 1):
             return f"value {len(state['kept']) + 1} of {self.window or 1} for the {self._average}"
         return f"{super().waiting_for(state)} of the {self._average}"
+
+    def levels(self, state: State) -> Levels:
+        kept = state["kept"]
+        return replace(
+            super().levels(state), average=statistics.mean(kept) if len(kept) >= (self.window or 1) else None
+        )
 
     def _transform(self, state: State, value: Value) -> tuple[State, Value | None]:
         number = single_value(value)
