@@ -61,9 +61,19 @@ def test_the_readme_quotes_the_record_of_the_example():
     quoted = re.findall(r"^\| (?:\d|mean) \|.*$", text, re.MULTILINE)
     assert len(rows) == len(quoted) == 6
     assert [re.findall(r"[\w.]+", line) for line in quoted] == rows
+    home = " ".join((ROOT / "docs" / "index.md").read_text().split())
+    assert "{} % at the stop, {} % at the best and {} % at the last epoch".format(*rows[-1][1:]) in home
 
 
 def test_the_readme_quotes_the_record_of_the_demo():
-    quoted = re.findall(r"^> (.*)$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    readme = (ROOT / "README.md").read_text()
+    quoted = re.findall(r"^> (.*)$", readme, re.MULTILINE)
     printed = (ROOT / "docs" / "records" / "demo.txt").read_text().splitlines()
     assert " ".join(quoted) in printed
+    rows = [line.split(" | ") for line in printed if "| per_run |" in line]
+    errors, costs = ({row[0].removeprefix("| "): row[number] for row in rows} for number in (3, 5))
+    fixed = float(errors["gradient_disparity@fixed, t1(5)"].strip("*").split(" ")[0])
+    assert f"heldin stops at {fixed:.1%}".replace("%", " %") in readme
+    own, *folds = (float(costs[f"{name}, t1(5)"]) for name in ("gradient_disparity", "5-fold", "5+-fold"))
+    assert [round(cost / own) for cost in folds] == [7, 9]
+    assert "at seven to nine times the cost" in readme
