@@ -180,6 +180,14 @@ def test_the_mean_reading_counts_the_batches_of_all_ranks(gathered):
     assert found == Reading(3, {"a": 1.75, "b": None}, 9)
 
 
+def test_what_caveats_need_is_the_same_on_all_ranks(gathered):
+    one = Reading(3, {"a": 1.0}, 5, 2.0, 40, 2.3, True, 0.1)
+    other = Reading(3, {"a": 2.0}, 5, 1.0, 20, 2.1, False, 0.2)
+    assert gathered(one, other) == Reading(3, {"a": 1.5}, 10, 1.5, 60, pytest.approx(2.2), False, 0.1)
+    unknown = Reading(3, {"a": 2.0}, 5)
+    assert gathered(one, unknown) == Reading(3, {"a": 1.5}, 10, one_class=False, learning_rate=0.1)
+
+
 def test_ranks_at_different_measurements_raise(gathered):
     with pytest.raises(HeldinError, match=r"Found them at \[3, 4\]: they were not resumed from the same checkpoint"):
         gathered(Reading(3, {"a": 1.0}, 5), Reading(4, {"a": 1.0}, 5))

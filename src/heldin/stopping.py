@@ -78,7 +78,7 @@ class EarlyStopping:
             `together="exact"`.
         probes: `"fresh"`, the default, draws new batches each time (as in the paper); `"fixed"` uses the same ones
             every time, which makes the curve smoother; `"training"` uses the gradients of the last batches of training,
-            with no pass of its own: see `observe`. It needs neither a loss nor a loader.
+            without an extra pass: see `observe`. It needs neither a loss nor a loader.
         every: measure only at every n-th call of `step`.
         warmup: do not measure during the first n calls of `step`.
         start_after_fall: let the rule begin once the mean loss of the measured batches has fallen by this fraction, as
