@@ -7,7 +7,17 @@ import torch
 from torch import nn
 
 from heldin.errors import ArgumentError
-from heldin.lab.registry import INITS, LOSSES, MODELS, OPTIMIZERS, OneHotMSE, build_model
+from heldin.lab.registry import (
+    INITS,
+    LOSSES,
+    MODELS,
+    OPTIMIZERS,
+    TORCH_OPTIMIZERS,
+    OneHotMSE,
+    build_model,
+    build_optimizer,
+    build_scheduler,
+)
 from heldin.lab.spec import RunSpec
 
 SHAPES = {"alexnet": (1, 28, 28), "mrnet": (4, 3, 64, 64), "fully_connected": (2, 5)}
@@ -110,6 +120,32 @@ def test_every_optimizer_takes_learning_rate_and_weight_decay(name):
     optimizer.step()
     assert (optimizer.defaults["lr"], optimizer.defaults["weight_decay"]) == (0.03, 0.01)
     assert bool((weight < 1.0).all())
+
+
+@pytest.mark.parametrize("name", TORCH_OPTIMIZERS)
+def test_every_optimizer_of_torch_is_known_by_its_name(name):
+    model = nn.Linear(3, 2, bias=False)  # Muon trains matrices only
+    optimizer = build_optimizer(name, model.parameters(), learning_rate=0.03)
+    model(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    assert optimizer.defaults["lr"] == 0.03
+
+
+def test_options_of_an_optimizer_are_python_values():
+    options = ("betas=(0.8, 0.9)", "weight_decay=0.1", "amsgrad=True")
+    found = build_optimizer("AdamW", nn.Linear(1, 1).parameters(), learning_rate=0.1, options=options).defaults
+    assert (found["betas"], found["weight_decay"], found["amsgrad"]) == ((0.8, 0.9), 0.1, True)
+    assert build_optimizer("AdamW", nn.Linear(1, 1).parameters(), learning_rate=0.1).defaults["weight_decay"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("CosineAnnealingLR", ["T_max=5"]), ("ReduceLROnPlateau", ["mode=min"]), ("MultiStepLR", ["milestones=[2, 4]"])],
+)
+def test_schedulers_are_known_by_their_names(name, options):
+    optimizer = build_optimizer("sgd", nn.Linear(1, 1).parameters(), learning_rate=0.1)
+    assert type(build_scheduler(name, optimizer, options)).__name__ == name
+    assert build_scheduler(None, optimizer) is None
 
 
 def test_momentum_is_sgd_with_momentum():

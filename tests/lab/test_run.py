@@ -19,7 +19,7 @@ from heldin.lab.curves import METRICS
 from heldin.lab.data import Arrays, fingerprint, load
 from heldin.lab.engine import run_all
 from heldin.lab.registry import OneHotMSE
-from heldin.lab.run import _Training, auc, evaluate, metrics, prepare, run
+from heldin.lab.run import _Training, auc, build_parts, evaluate, metrics, prepare, run
 from heldin.lab.spec import RunSpec
 from heldin.lab.store import RunLockedError, Store
 
@@ -211,7 +211,9 @@ def test_gradients_of_training_are_read_without_changing_the_other_records(tmp_p
 def test_a_signal_of_training_compares_the_last_batches_of_the_epoch():
     label = "gradient_disparity[rescale=std_detached]@training"
     spec = SPEC.with_(signals=(label,), learning_rate=1e-30, optimizer="sgd")  # the weights stay as they are
-    training = _Training(spec, prepare(spec, load("digits")), "")
+    training = _Training(
+        spec, prepare(spec, load("digits")), "", build_parts(spec, load("digits")), torch.device("cpu")
+    )
     for epoch in range(2):
         line, _ = training.epoch(epoch)
         parts = training._batches(epoch, 200)[:-1][-5:]  # the last one has 8 samples

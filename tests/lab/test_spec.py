@@ -10,6 +10,8 @@ from heldin.errors import ArgumentError
 from heldin.lab.spec import ADDED_FIELDS, DEFAULT_SIGNALS, RunSpec, parse_signal, spec_from, specs_from_toml
 from heldin.signals import GradientDisparity
 
+TASK = {"dataset": "task:mine-0123456789abcdef", "model": "task", "optimizer": "task", "loss": "task"}
+
 
 def test_the_id_is_a_hash_of_the_canonical_json():
     spec = RunSpec(dataset="digits", label_noise=0.5, seed=3)
@@ -47,6 +49,8 @@ def test_an_integer_and_the_equal_float_give_the_same_spec():
             "until_loss": st.none() | st.floats(0, 1),
             "seed": st.integers(0, 2**31),
             "num_test": st.none() | st.integers(1, 1000),
+            "optimizer_options": st.sampled_from([(), ("momentum=0.9",), ("momentum=0.9", "nesterov=True")]),
+            "scheduler": st.sampled_from([None, "ConstantLR"]),
             "detailed_readings": st.integers(0, 9),
             "signals": st.lists(st.sampled_from(DEFAULT_SIGNALS), unique=True).map(tuple),
         },
@@ -77,7 +81,21 @@ def test_a_spec_written_as_json_and_read_back_is_the_same(values):
         ({"weight_decay": -1.0}, "at least 0"),
         ({"until_loss": -1.0}, "at least 0"),
         ({"seed": -1}, "at least 0"),
-        ({"num_test": 0}, "at least 1"),
+        ({"num_test": -1}, "at least 0"),
+        ({"num_test": 0, "detailed_readings": 1}, "include the test loss"),
+        ({"optimizer": "AdamV"}, "'AdamW'"),
+        ({"optimizer": "LBFGS"}, "should be one of"),
+        ({"optimizer_options": ["momentum"]}, "name=value"),
+        ({"optimizer_options": ["momentun=0.9"]}, "Did you mean 'momentum'"),
+        ({"optimizer_options": ["lr=0.1"]}, "`learning_rate = 0.1`"),
+        ({"optimizer_options": "momentum=0.9"}, "should be a list of texts"),
+        ({"optimizer": "Rprop", "weight_decay": 0.1}, "no weight decay"),
+        ({"scheduler": "StepLr"}, "Did you mean 'StepLR'"),
+        ({"scheduler_options": ["step_size=2"]}, "without one"),
+        ({"scheduler": "StepLR", "scheduler_options": ["stepsize=2"]}, "Did you mean 'step_size'"),
+        ({"dataset": "task:mine"}, "named by its hash"),
+        ({"dataset": "task:mine-0123456789abcdef"}, "has its own model"),
+        ({**TASK, "learning_rate": 0.5}, "has its own learning rate"),
         ({"detailed_readings": -1}, "at least 0"),
         ({"detailed_readings": 1, "loss": "mse"}, "'cross_entropy'"),
         ({"augment": 1}, "True or False"),
@@ -174,3 +192,11 @@ def test_a_model_of_the_user_is_accepted_without_importing_it():
 def test_a_signal_that_training_does_not_compute_is_refused(label):
     with pytest.raises(ArgumentError, match="cannot be read from the gradients of training"):
         RunSpec(signals=(label,))
+
+
+def test_the_spec_of_a_task_names_it_and_its_hashes():
+    spec = RunSpec(**TASK, epochs=3)
+    assert (spec.task, spec.task_hashes) == ("mine", ("01234567", "89abcdef"))
+    assert spec.title == "task:mine-0123456789abcdef epochs=3"
+    assert RunSpec().task is None
+    assert RunSpec().task_hashes is None

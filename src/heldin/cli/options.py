@@ -17,7 +17,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 import typer
 
 from heldin.errors import ArgumentError, short_repr
-from heldin.lab.spec import RunSpec, require_run_count
+from heldin.lab.spec import LIST_FIELDS, RunSpec, require_run_count
 
 DEFAULT_STORE = Path("heldin-runs")
 NUM_CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -33,6 +33,9 @@ DataFolder = Annotated[
     Path | None, optional("The folder with the datasets.", "--data", metavar="DIR", envvar="HELDIN_DATA")
 ]
 Jobs = Annotated[int, typer.Option("--jobs", help="The number of runs at a time, each on one thread.")]
+Device = Annotated[
+    str, typer.Option("--device", help="Where to train: auto (a GPU if there is one), cpu, cuda or mps.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Do not show progress.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 RunIds = Annotated[
@@ -45,8 +48,11 @@ RecordedSignals = Annotated[
 
 FIELDS = tuple(field.name for field in fields(RunSpec))
 HINTS = get_type_hints(RunSpec)
-FILTERS = tuple(name for name in FIELDS if name not in ("fold", "folds", "signals", "detailed_readings"))
+FILTERS = tuple(name for name in FIELDS if name not in ("fold", "folds", "detailed_readings", *LIST_FIELDS))
 """The fields that select runs; all folds and signals of a setting belong together."""
+
+TRAINING = tuple(name for name in FIELDS if name not in ("seed", "fold", "folds", "signals", "detailed_readings"))
+"""The fields of one training, without its seed and what is recorded."""
 
 HELP = {
     "dataset": "A name from `heldin data list`, or npz:NAME for NAME.npz in the data folder.",
@@ -57,7 +63,8 @@ HELP = {
     "alexnet, vgg8, vgg11, vgg13, vgg16, vgg19, resnet8, resnet14, resnet18, resnet20, resnet34, mrnet.",
     "scale": "The factor of all layer widths; 1 is the original network.",
     "init": "The initial weights: default, he_normal, xavier_uniform.",
-    "optimizer": "One of sgd, momentum, adagrad, adadelta, rmsprop, adam, adamw; momentum is SGD with momentum 0.9.",
+    "optimizer": "One of sgd, momentum, adagrad, adadelta, rmsprop, adam, adamw; momentum is SGD with momentum 0.9. "
+    "Or a class of torch.optim: NAdam, RAdam, Adamax, ...",
     "learning_rate": "The learning rate of the optimizer.",
     "weight_decay": "The weight decay of the optimizer.",
     "loss": "One of cross_entropy, mse.",
@@ -69,8 +76,11 @@ HELP = {
     "seed": "The seed of all random numbers.",
     "signals": r"A signal to record, such as cosine or gradient_disparity\[rescale=none]; can be repeated. "
     "Add @fixed to measure on the same batches every time. `heldin signals` lists all.",
-    "num_test": "Evaluate on the first samples of the test set, this many; all by default.",
+    "num_test": "Evaluate on the first samples of the test set, this many; all by default, 0: none.",
     "detailed_readings": "Record this many detailed readings (Gram matrices) in each of the first epochs; 0: none.",
+    "optimizer_options": "An option of the optimizer, such as amsgrad=True or betas=(0.9,0.99); can be repeated.",
+    "scheduler": "A class of torch.optim.lr_scheduler, such as CosineAnnealingLR; one step per epoch.",
+    "scheduler_options": "An option of the scheduler, such as T_max=50; can be repeated.",
 }
 
 Command = Callable[..., None]
@@ -79,6 +89,11 @@ Command = Callable[..., None]
 def spec_options(command: Command) -> Command:
     """Replace `**given` of a command by one option per field of a spec; None for those not given."""
     return _with_options(command, map(_spec_option, FIELDS))
+
+
+def training_options(command: Command) -> Command:
+    """The same for the fields that describe one training: without seeds, folds and signals."""
+    return _with_options(command, map(_spec_option, TRAINING))
 
 
 def filter_options(command: Command) -> Command:
@@ -115,9 +130,9 @@ def _spec_option(name: str) -> inspect.Parameter:
         *declared,
         help=HELP[name],
         rich_help_panel="The spec",
-        show_default=False if default is None or name == "signals" else shown,
+        show_default=False if default is None or name in LIST_FIELDS else shown,
     )
-    return _parameter(name, list[str] if name == "signals" else _type(name), option)
+    return _parameter(name, list[str] if name in LIST_FIELDS else _type(name), option)
 
 
 def _filter_option(name: str) -> inspect.Parameter:

@@ -14,6 +14,7 @@ from heldin.cli.options import (
     DEFAULT_STORE,
     NUM_CORES,
     DataFolder,
+    Device,
     Jobs,
     Quiet,
     StoreFolder,
@@ -43,6 +44,7 @@ def command(
     ] = False,
     jobs: Jobs = NUM_CORES,
     engine: Annotated[str, typer.Option(help="processes, ray or dask.")] = "processes",
+    device: Device = "cpu",
     address: Annotated[str | None, optional("The address of the Ray or Dask cluster.")] = None,
     wait: Annotated[
         float | None,
@@ -63,10 +65,12 @@ def command(
     from heldin.cli.records import require_store, store_option, warn_if_hardly_learned
     from heldin.lab.curves import groups
     from heldin.lab.engine import ENGINES, Progress, format_run_count, require_jobs, require_runnable, run_all
+    from heldin.lab.run import find_device
     from heldin.lab.store import Store
 
     require_choice("--engine", engine, ENGINES)
     require_jobs("--jobs", jobs)
+    find_device(device)
     if wait is not None:
         require_number("--wait", wait, at_least=0.0, remedy="0 does not wait.")
     if address is not None and engine == ENGINES[0]:
@@ -89,6 +93,7 @@ def command(
             data_root=data,
             wait_seconds=wait,
             progress=Progress(quiet=quiet),
+            device=device,
         )
     note(f"{format_run_count(len(specs))} done" + (f", {num_done} of them before this command." if num_done else "."))
     show(f"The records are in {store / 'runs'}.")

@@ -21,6 +21,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 import torch
 from rich.console import Console
@@ -31,10 +32,12 @@ from rich.progress import Progress as Bars
 from heldin.errors import ArgumentError, HeldinError, missing_package, require_choice, require_integer, require_number
 from heldin.lab.data import load
 from heldin.lab.memory import require_memory
-from heldin.lab.registry import build_model
-from heldin.lab.run import prepare, require_same_data, run
+from heldin.lab.run import build_parts, find_device, prepare, require_same_data, run
 from heldin.lab.spec import RunSpec
 from heldin.lab.store import RunLockedError, RunRecord, Store
+
+if TYPE_CHECKING:
+    from heldin.lab.task_source import TaskSource
 
 ENGINES = ("processes", "ray", "dask")
 MAX_JOBS = 1024
@@ -47,7 +50,16 @@ MAX_LISTED = 20  # runs in an error message
 
 DATA_FIELDS = ("num_samples", "num_test", "batch_size", "folds", "signals", "augment")
 BYTES_PER_PARAMETER = 2 * 4  # the weight and its gradient
-MODEL_FIELDS = ("model", "scale")
+MODEL_FIELDS = (
+    "model",
+    "scale",
+    "optimizer",
+    "learning_rate",
+    "weight_decay",
+    "optimizer_options",
+    "scheduler",
+    "scheduler_options",
+)
 
 
 def run_all(
@@ -60,6 +72,8 @@ def run_all(
     data_root: Path | str | None = None,
     wait_seconds: float | None = None,
     progress: Progress | None = None,
+    task: TaskSource | None = None,
+    device: str = "cpu",
 ) -> list[RunRecord]:
     """Run what is not done yet, and return the records of all, in the order of `specs`. All of them are done.
 
@@ -73,12 +87,15 @@ def run_all(
         wait_seconds: how long to wait for runs that another process is working on, while there is nothing else to do;
             None waits until they are done.
         progress: shows the progress of the runs.
+        task: the task of specs that name one.
+        device: where to train, as for `heldin.lab.run.run`.
 
     Raises:
         HeldinError: some runs could not be completed, and are named with the reason; all others are done and recorded.
     """
     require_choice("engine", engine, ENGINES)
     require_jobs("jobs", jobs)
+    find_device(device)
     if wait_seconds is not None:
         require_number("wait_seconds", wait_seconds, at_least=0.0, remedy="0 does not wait.")
     if not specs:
@@ -99,7 +116,8 @@ def run_all(
                 continue
             batch = deaths.choose(free)
             try:
-                failures.update(_run_in_workers(batch, store, _num_workers(engine, jobs), data_root, started, parent))
+                num_workers = _num_workers(engine, jobs)
+                failures.update(_run_in_workers(batch, store, num_workers, data_root, started, parent, task, device))
             except Exception as error:
                 if not _is_dead_worker(error):
                     raise
@@ -218,7 +236,7 @@ def require_runnable(
             prepare(spec, arrays)
         for spec in _one_for_each(of_dataset, MODEL_FIELDS):
             with torch.device("meta"):  # no memory, no random numbers
-                model = build_model(spec.model, tuple(arrays.x_train.shape[1:]), arrays.num_classes, scale=spec.scale)
+                model = build_parts(spec.with_(init="default"), arrays).model
             if on_this_machine:
                 num = sum(parameter.numel() for parameter in model.parameters())
                 require_memory(
@@ -305,14 +323,21 @@ def format_run_count(num: int) -> str:
 
 
 def _run_in_workers(
-    specs: list[RunSpec], store: Store, jobs: int, data_root: Path | str | None, started: str, parent: int | None
+    specs: list[RunSpec],
+    store: Store,
+    jobs: int,
+    data_root: Path | str | None,
+    started: str,
+    parent: int | None,
+    task: TaskSource | None,
+    device: str,
 ) -> dict[str, str]:
     """Run these; return run id -> problem for those that failed."""
     from joblib import Parallel, delayed
 
     root = str(store.root.resolve())
     found = Parallel(n_jobs=jobs, batch_size=1, pre_dispatch="all")(
-        delayed(_worker)(spec, root, data_root, started, parent) for spec in specs
+        delayed(_worker)(spec, root, data_root, started, parent, task, device) for spec in specs
     )
     return {spec.id: problem for spec, problem in zip(specs, found, strict=True) if problem is not None}
 
@@ -326,7 +351,15 @@ def _num_workers(engine: str, jobs: int) -> int:
     return max(1, min(jobs, int(ray.cluster_resources().get("CPU", 1))))
 
 
-def _worker(spec: RunSpec, root: str, data_root: Path | str | None, started: str, parent: int | None) -> str | None:
+def _worker(
+    spec: RunSpec,
+    root: str,
+    data_root: Path | str | None,
+    started: str,
+    parent: int | None,
+    task: TaskSource | None,
+    device: str,
+) -> str | None:
     """Run one spec in a worker process; return what went wrong, or None."""
     if parent not in (None, os.getpid()):
         _exit_with(parent)
@@ -334,7 +367,7 @@ def _worker(spec: RunSpec, root: str, data_root: Path | str | None, started: str
     with suppress(OSError):  # on another machine of a cluster the folder does not exist
         mark.touch()
     try:
-        run(spec, Store(root), data_root=data_root)
+        run(spec, Store(root), data_root=data_root, task=task, device=device)
     except RunLockedError:
         return None  # the caller waits for the process that holds the lock
     except HeldinError as error:

@@ -20,7 +20,7 @@ from heldin.measuring import DIVERGED
 from heldin.needs import BatchGradients, MeasurementContext, compute_needs
 from heldin.probing.batches import Batch
 from heldin.probing.isolation import derive_seed
-from heldin.probing.losses import unreduced
+from heldin.probing.losses import LossFunction, unreduced
 from heldin.probing.probe import Probe
 from heldin.probing.rescaling import Rescale, pooled_std
 
@@ -35,7 +35,7 @@ TOLERATED = (*DIVERGED, UnmeasurableError, BatchesError)
 class Recorder:
     """Makes detailed readings of a model on fixed batches."""
 
-    def __init__(self, model: nn.Module, loss: nn.Module, batches: list[Batch], *, seed: int) -> None:
+    def __init__(self, model: nn.Module, loss: LossFunction, batches: list[Batch], *, seed: int) -> None:
         self.probe = Probe(model, loss)
         self.losses = unreduced(loss)
         self.batches = batches

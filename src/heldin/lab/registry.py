@@ -6,17 +6,19 @@ row here; a model also has its file in `models/`.
 
 from __future__ import annotations
 
+import ast
 import importlib
+import inspect
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 from torch import Tensor, nn, optim
 from torch.nn import functional as F
 
-from heldin.errors import ArgumentError, require_choice
+from heldin.errors import ArgumentError, near_match, require_choice, short_repr
 from heldin.lab.models.alexnet import alexnet, scaled_width
 from heldin.lab.models.cnn import cnn
 from heldin.lab.models.fully_connected import fully_connected
@@ -71,6 +73,12 @@ def _cnn(**options: Any) -> ModelEntry:
     )
 
 
+def _resnet(depth: int) -> ModelEntry:
+    return ModelEntry(
+        lambda shape, num_classes, scale: resnet(depth, num_classes, scale=scale, shape=shape), ("channels", "h", "w")
+    )
+
+
 MODELS: dict[str, ModelEntry] = {
     "fully_connected": ModelEntry(
         lambda shape, num_classes, scale: fully_connected(math.prod(shape), num_classes, width=scaled_width(500, scale))
@@ -86,7 +94,7 @@ MODELS: dict[str, ModelEntry] = {
     ),
     "alexnet": ModelEntry(_without_shape(alexnet), (1, 28, 28)),
     **{f"vgg{depth}": ModelEntry(_without_shape(vgg, depth), (3, 32, 32)) for depth in (8, 11, 13, 16, 19)},
-    **{f"resnet{depth}": ModelEntry(_without_shape(resnet, depth), (3, 32, 32)) for depth in (8, 14, 18, 20, 34)},
+    **{f"resnet{depth}": _resnet(depth) for depth in (8, 14, 18, 20, 34)},
     "mrnet": ModelEntry(_without_shape(mrnet), ("slices", 3, "h", "w")),
 }
 
@@ -107,6 +115,108 @@ OPTIMIZERS: dict[str, Callable[..., optim.Optimizer]] = {  # called with paramet
     "adam": optim.Adam,
     "adamw": optim.AdamW,
 }
+
+TORCH_OPTIMIZERS: dict[str, type[optim.Optimizer]] = {  # by the name of their class
+    name: kind
+    for name, kind in vars(optim).items()
+    if isinstance(kind, type) and issubclass(kind, optim.Optimizer) and kind is not optim.Optimizer
+    if name not in ("LBFGS", "SparseAdam")  # the first evaluates the loss by itself, the other needs sparse gradients
+}
+SCHEDULERS: dict[str, Callable[..., Any]] = {
+    name: kind
+    for name, kind in vars(optim.lr_scheduler).items()
+    if isinstance(kind, type) and issubclass(kind, optim.lr_scheduler.LRScheduler) and not name.endswith("LRScheduler")
+    if name not in ("ChainedScheduler", "SequentialLR", "LambdaLR", "MultiplicativeLR")  # made of objects
+}
+
+
+def check_optimizer(name: str, options: Sequence[str], *, weight_decay: float = 0.0) -> None:
+    """Refuse an optimizer that does not exist, or options that it does not take."""
+    require_choice("optimizer", name, [*OPTIMIZERS, *TORCH_OPTIMIZERS])
+    kind = OPTIMIZERS[name] if name in OPTIMIZERS else TORCH_OPTIMIZERS[name]
+    given = _parse_options("optimizer_options", options)
+    if "lr" in given:
+        raise ArgumentError(
+            f"The learning rate is a field of its own. Found `optimizer_options = {list(options)}`. "
+            f"Set `learning_rate = {given['lr']}` instead."
+        )
+    known = _options_of(kind)
+    _require_options(name, given, known)
+    if weight_decay and "weight_decay" not in known:
+        raise ArgumentError(
+            f"The optimizer {name!r} has no weight decay. Found `weight_decay = {weight_decay:g}`. Set it to 0."
+        )
+
+
+def build_optimizer(
+    name: str,
+    parameters: Iterable[nn.Parameter],
+    *,
+    learning_rate: float,
+    weight_decay: float = 0.0,
+    options: Sequence[str] = (),
+) -> optim.Optimizer:
+    """Build an optimizer; a weight decay in `options` replaces `weight_decay`."""
+    check_optimizer(name, options, weight_decay=weight_decay)
+    kind = OPTIMIZERS[name] if name in OPTIMIZERS else TORCH_OPTIMIZERS[name]
+    given = _parse_options("optimizer_options", options)
+    decay = {"weight_decay": weight_decay} if "weight_decay" in _options_of(kind) else {}
+    try:
+        return kind(parameters, **{"lr": learning_rate, **decay, **given})
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ArgumentError(f"The optimizer {name!r} cannot be made from these options: {error}") from error
+
+
+def check_scheduler(name: str | None, options: Sequence[str]) -> None:
+    """Refuse a scheduler that does not exist, or options that it does not take."""
+    if name is None:
+        if options:
+            raise ArgumentError(f"A scheduler should be given with its options. Found {list(options)} without one.")
+        return
+    require_choice("scheduler", name, SCHEDULERS)
+    _require_options(name, _parse_options("scheduler_options", options), _options_of(SCHEDULERS[name]))
+
+
+def build_scheduler(name: str | None, optimizer: optim.Optimizer, options: Sequence[str] = ()) -> Any:
+    """Build a scheduler of the learning rate; None without a name."""
+    check_scheduler(name, options)
+    if name is None:
+        return None
+    try:
+        return SCHEDULERS[name](optimizer, **_parse_options("scheduler_options", options))
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(
+            f'The scheduler {name!r} cannot be made from these options: {error}. Options are given as "step_size=20".'
+        ) from error
+
+
+def _options_of(kind: Callable[..., Any]) -> list[str]:
+    return [name for name in inspect.signature(kind).parameters if name not in ("self", "params", "lr", "optimizer")]
+
+
+def _require_options(name: str, given: Iterable[str], known: Sequence[str]) -> None:
+    for option in given:
+        if option not in known:
+            raise ArgumentError(
+                f"{name!r} takes the options {', '.join(known)}. Found {option!r}.{near_match(option, known)}"
+            )
+
+
+def _parse_options(field: str, options: Sequence[str]) -> dict[str, Any]:
+    """The values of options such as "betas=(0.9, 0.99)"; a text that is not a Python value is taken as it is."""
+    found: dict[str, Any] = {}
+    for option in options:
+        name, equals, text = option.partition("=") if isinstance(option, str) else ("", "", "")
+        name = name.strip()
+        if not equals or not name.isidentifier() or name in found:
+            raise ArgumentError(
+                f'Parameter `{field}` should have one text "name=value" for each option. Found {short_repr(option)}.'
+            )
+        try:
+            found[name] = ast.literal_eval(text.strip())
+        except (SyntaxError, ValueError):
+            found[name] = text.strip()
+    return found
 
 
 def build_model(

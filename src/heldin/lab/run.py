@@ -12,20 +12,21 @@ import platform
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 import heldin
-from heldin.errors import ArgumentError, DamagedRunError, HeldinWarning, StoreError
-from heldin.lab.data import Arrays, Exams, Samples, augment, corrupt, fingerprint, folds, load, select, subset
+from heldin.errors import ArgumentError, DamagedRunError, HeldinWarning, StoreError, require_choice
+from heldin.lab.data import Arrays, Exams, Items, Samples, augment, corrupt, fingerprint, folds, load, select, subset
 from heldin.lab.recording import EARLY_EPOCHS, Recorder, reading_places
-from heldin.lab.registry import LOSSES, OPTIMIZERS, build_model
+from heldin.lab.registry import LOSSES, build_model, build_optimizer, build_scheduler
 from heldin.lab.schema import EpochSchema, JsonObject
 from heldin.lab.spec import RunSpec, parse_signal
 from heldin.lab.store import RunFolder, RunRecord, Store, wrong_checkpoint
@@ -33,38 +34,103 @@ from heldin.measuring import NUM_BATCHES, NUM_POOLED, Probes, SignalReader
 from heldin.needs import BatchGradients
 from heldin.probing.batches import Batch
 from heldin.probing.isolation import derive_seed, seeded_randomness
-from heldin.probing.losses import unreduced
+from heldin.probing.losses import LossFunction, unreduced
 from heldin.probing.rescaling import find_problem
 from heldin.signals import Memory, Signal
 
+if TYPE_CHECKING:
+    from heldin.lab.task_source import TaskSource
+
 EVALUATION_BATCH = 128  # small enough for the outputs of convolutions to stay in the cache: a third faster than 512
 NUM_SINGLE = 20  # batches for signals on batches of one sample, as in the paper
+
+DEVICES = ("auto", "cpu", "cuda", "mps")
 
 OnEpoch = Callable[[JsonObject], None]
 
 
 def run(
-    spec: RunSpec, store: Store, *, data_root: Path | str | None = None, on_epoch: OnEpoch | None = None
+    spec: RunSpec,
+    store: Store,
+    *,
+    data_root: Path | str | None = None,
+    on_epoch: OnEpoch | None = None,
+    task: TaskSource | None = None,
+    device: str = "cpu",
 ) -> RunRecord:
     """Train to the horizon and record every epoch; continue where an earlier call was interrupted.
 
-    `data_root` is the folder of the datasets; `on_epoch` is called with each new line of the record. Returns the whole
-    record, and raises `RunLockedError` if another process is working on this run. If the data changed since the run was
-    trained, or since it was interrupted, a `StoreError` is raised.
+    `data_root` is the folder of the datasets; `on_epoch` is called with each new line of the record. `task` is the task
+    of a spec that names one. `device` is recorded with the timings; on another device than the CPU the last digits of
+    the records may differ. Returns the whole record, and raises `RunLockedError` if another process is working on this
+    run. If the data changed since the run was trained, or since it was interrupted, a `StoreError` is raised.
     """
     folder = store.folder(spec)
+    chosen = find_device(device)
     if folder.done:
         require_same_data([spec], store, data_root)
         return folder.record()
-    arrays = load(spec.dataset, data_root)
-    split = prepare(spec, arrays)
-    data = str(fingerprint(spec.dataset, data_root, arrays=arrays))
-    with _one_thread(), seeded_randomness(derive_seed(spec.seed, "initial weights")):
-        training = _Training(spec, split, data)  # refuses what cannot be run, before anything is written
+    arrays = load(spec.dataset, data_root) if spec.task is None else None
+    data = "" if arrays is None else str(fingerprint(spec.dataset, data_root, arrays=arrays))
+    with _one_thread(), seeded_randomness(initial_seed(spec.seed)):
+        if arrays is None:
+            if task is None:
+                raise ArgumentError(
+                    f"Run {spec.id} trains the task {spec.task!r} of yours. Found none. Use `heldin compare task.py`."
+                )
+            parts, arrays, data = task.build(spec)
+        else:
+            parts = build_parts(spec, arrays)
+        split = prepare(spec, arrays)
+        training = _Training(spec, split, data, parts, chosen)  # refuses what cannot be run, before anything is written
         with folder.locked():
             if not folder.record().done:  # another process may have finished it meanwhile
                 _train(training, folder, on_epoch)
     return folder.record()
+
+
+def initial_seed(seed: int) -> int:
+    """The seed of the random streams while the model of a run is built."""
+    return derive_seed(seed, "initial weights")
+
+
+def find_device(name: str) -> torch.device:
+    """The device of a name in `DEVICES`; `"auto"` is a GPU if there is one."""
+    require_choice("device", name, DEVICES)
+    present = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    if name == "auto":
+        return torch.device(next(kind for kind in present if present[kind]))
+    if not present[name]:
+        raise ArgumentError(
+            f"Parameter `device` should be a device of this machine: {', '.join(k for k in present if present[k])}. "
+            f"Found `device = {name!r}`. `device = 'auto'` takes a GPU if there is one."
+        )
+    return torch.device(name)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What is trained, and how."""
+
+    model: nn.Module
+    loss: LossFunction
+    optimizer: Optimizer
+    scheduler: Any = None  # takes a step after each epoch
+
+
+def build_parts(spec: RunSpec, arrays: Arrays) -> Parts:
+    """The model, loss, optimizer and scheduler that a spec names."""
+    shape = tuple(arrays.x_train.shape[1:])
+    model = build_model(spec.model, shape, arrays.num_classes, scale=spec.scale, init=spec.init)
+    optimizer = build_optimizer(
+        spec.optimizer,
+        model.parameters(),
+        learning_rate=spec.learning_rate,
+        weight_decay=spec.weight_decay,
+        options=spec.optimizer_options,
+    )
+    scheduler = build_scheduler(spec.scheduler, optimizer, spec.scheduler_options)
+    return Parts(model, LOSSES[spec.loss](), optimizer, scheduler)
 
 
 @dataclass(frozen=True)
@@ -95,7 +161,8 @@ def prepare(spec: RunSpec, arrays: Arrays) -> Split:
     parts = folds(num, spec.folds, derive_seed(spec.seed, "folds"))
     rest = torch.cat([part for number, part in enumerate(parts) if number != spec.fold]).sort().values
     out = parts[spec.fold]
-    return Split(select(x, rest), y[rest], select(x, out), y[out], *test)
+    x_val = select(x, out) if arrays.x_unaugmented is None else select(arrays.x_unaugmented, chosen[out])
+    return Split(select(x, rest), y[rest], x_val, y[out], *test)
 
 
 def _require_enough_data(spec: RunSpec, arrays: Arrays, num: int) -> None:
@@ -110,6 +177,8 @@ def _require_enough_data(spec: RunSpec, arrays: Arrays, num: int) -> None:
             f"Parameter `num_samples` should be at most {available}, all that {spec.dataset} has for training. "
             f"Found `num_samples = {num}`."
         )
+    if len(arrays.x_test) == 0 and spec.num_test != 0:
+        raise ArgumentError(f"{spec.dataset} has no test samples. Set `num_test = 0` (--num-test 0) to train without.")
     if spec.num_test is not None and spec.num_test > len(arrays.x_test):
         raise ArgumentError(
             f"Parameter `num_test` should be at most {len(arrays.x_test)}, all that {spec.dataset} has for testing. "
@@ -146,7 +215,7 @@ def require_same_data(specs: Iterable[RunSpec], store: Store, data_root: Path | 
 
     Records without a fingerprint, and datasets whose files are missing, are not checked.
     """
-    wanted = {spec.dataset for spec in specs}
+    wanted = {spec.dataset for spec in specs if spec.task is None}  # the name of a task has a hash of its data
     recorded: dict[tuple[str, str], list[RunFolder]] = {}
     for folder in store.folders(damaged=lambda error: None):
         if folder.spec.dataset in wanted:
@@ -170,28 +239,32 @@ def _changed_data(dataset: str, before: str, now: str, folders: Sequence[RunFold
 
 
 @torch.no_grad()
-def evaluate(model: nn.Module, loss: nn.Module, x: Samples, y: Tensor) -> dict[str, float]:
+def evaluate(model: nn.Module, loss: LossFunction, x: Samples, y: Tensor) -> dict[str, float]:
     """The metrics of `model` on (x, y), in evaluation mode; the mode is restored afterwards."""
-    return metrics(loss, outputs_of(model, x), y)
+    outputs = outputs_of(model, x)
+    return metrics(loss, outputs, y.to(outputs.device))
 
 
 @torch.no_grad()
 def outputs_of(model: nn.Module, x: Samples) -> Tensor:
     """The outputs of `model` for x, in evaluation mode; the mode is restored afterwards."""
     was_training = model.training
+    device = next((parameter.device for parameter in model.parameters()), None)
     model.eval()
     try:
         size = 1 if isinstance(x, Exams) else EVALUATION_BATCH
-        return torch.cat([model(x[start : start + size]) for start in range(0, len(x), size)])
+        return torch.cat([model(x[start : start + size].to(device)) for start in range(0, len(x), size)])
     finally:
         model.train(was_training)
 
 
 @torch.no_grad()
-def metrics(loss: nn.Module, outputs: Tensor, y: Tensor) -> dict[str, float]:
+def metrics(loss: LossFunction, outputs: Tensor, y: Tensor) -> dict[str, float]:
     """Loss and error of outputs (n, C) for classes (n,); top-5 error from 6 classes on, AUC for 2 classes."""
+    losses = unreduced(loss)(outputs, y).cpu()
+    outputs, y = outputs.cpu(), y.cpu()
     found = {
-        "loss": float(unreduced(loss)(outputs, y).double().mean()),
+        "loss": float(losses.double().mean()),
         "error": float((outputs.argmax(1) != y).double().mean()),
     }
     if outputs.shape[1] > 5:
@@ -228,6 +301,7 @@ def _train(training: _Training, folder: RunFolder, on_epoch: OnEpoch | None) -> 
         "cpus": os.cpu_count(),
         "time": time.time(),
         "data": training.data,
+        "device": str(training.device),
     }
     folder.append("timings.jsonl", {"begun": environment, "at_epoch": start})
     if not (start and training.is_last(folder.epochs()[-1])):
@@ -263,39 +337,51 @@ def _resume(training: _Training, folder: RunFolder) -> int:
 class _Training:
     """A model in training."""
 
-    def __init__(self, spec: RunSpec, split: Split, data: str) -> None:
+    def __init__(self, spec: RunSpec, split: Split, data: str, parts: Parts, device: torch.device) -> None:
         self.spec = spec
         self.split = split
         self.data = data
-        shape = tuple(split.x_train.shape[1:])
-        self.model = build_model(spec.model, shape, split.num_classes, scale=spec.scale, init=spec.init)
-        self.loss = LOSSES[spec.loss]()
-        self.optimizer = OPTIMIZERS[spec.optimizer](
-            self.model.parameters(), lr=spec.learning_rate, weight_decay=spec.weight_decay
-        )
+        self.device = device
+        self.model = parts.model.to(device)
+        self.loss = parts.loss.to(device) if isinstance(parts.loss, nn.Module) else parts.loss
+        self.optimizer = parts.optimizer
+        self.scheduler = parts.scheduler
+        if spec.detailed_readings and device.type != "cpu":
+            raise ArgumentError(f"Detailed readings are made on the CPU. Found `device = '{device}'`. Use 'cpu'.")
         self.measurements = Measurements(spec, self.model, self.loss, self.optimizer)
         self.recorder = _recorder(spec, self.model, self.loss, split) if spec.detailed_readings else None
         self.is_last = EpochSchema(spec).is_last
 
     def epoch(self, epoch: int) -> tuple[JsonObject, JsonObject]:
         """Train and measure one epoch; return its line of records, and its line of timings."""
-        torch.manual_seed(derive_seed(self.spec.seed, "epoch", epoch))
-        clock, split = _Clock(), self.split
+        seed = derive_seed(self.spec.seed, "epoch", epoch)
+        with self._randomness(seed):
+            torch.manual_seed(seed)
+            return self._epoch(epoch)
+
+    def _randomness(self, seed: int) -> AbstractContextManager[None]:
+        """Seeds all streams that the transforms of a user's dataset may draw from."""
+        samples = [x for x in (self.split.x_train, self.split.x_val, self.split.x_test) if isinstance(x, Items)]
+        return seeded_randomness(seed, *(x.dataset for x in samples)) if samples else nullcontext()
+
+    def _epoch(self, epoch: int) -> tuple[JsonObject, JsonObject]:
+        clock, split = _Clock(self.device), self.split
         readings: list[JsonObject] = []
         with clock.timed("train"):
             outputs = self._pass(epoch, clock, readings)
         clock.seconds["train"] -= clock.seconds.get("probe", 0.0)
         with clock.timed("evaluate"):
-            found = {"train": metrics(self.loss, outputs, split.y_train)}
+            found = {"train": metrics(self.loss, outputs, split.y_train.to(self.device))}
             for part, x, y in (("test", split.x_test, split.y_test), ("val", split.x_val, split.y_val)):
-                if x is not None and y is not None:
+                if x is not None and y is not None and len(y):
                     found[part] = evaluate(self.model, self.loss, x, y)
+        self._step_scheduler(found["train"]["loss"])
         line: JsonObject = {"epoch": epoch}
         line |= {f"{part}_{name}": value for part, values in found.items() for name, value in values.items()}
-        squares = [float(p.detach().double().square().sum()) for p in self.model.parameters()]
+        squares = [float(p.detach().cpu().double().square().sum()) for p in self.model.parameters()]
         line["parameter_norm"] = sum(squares) ** 0.5
         with clock.timed("probe"):
-            line["signals"] = self.measurements.read(epoch, split, outputs)
+            line["signals"] = self.measurements.read(epoch, split, outputs.cpu())
             if self.recorder is not None:
                 train_outputs = outputs_of(self.model, split.x_train)
                 line["after_epoch"] = self.recorder.summary("training data", train_outputs, split.y_train)
@@ -310,7 +396,7 @@ class _Training:
         """
         x, y = self.split.x_train, self.split.y_train
         observed = self.measurements.of_training
-        outputs = torch.zeros(len(x), self.split.num_classes)
+        outputs = torch.zeros(len(x), self.split.num_classes, device=self.device)
         self.model.train()
         batches = self._batches(epoch, len(x))
         places = self._places_between_batches(epoch, len(batches))
@@ -323,12 +409,13 @@ class _Training:
             inputs = x[part]
             if self.spec.augment:
                 inputs = augment(inputs, derive_seed(self.spec.seed, "augment", epoch, number))
+            inputs, targets = inputs.to(self.device), y[part].to(self.device)
             with clock.timed("batch_gradient"):
                 self.optimizer.zero_grad()
                 output = self.model(inputs)
-                loss = self.loss(output, y[part])
+                loss = self.loss(output, targets)
                 if observed:
-                    losses = unreduced(self.loss)(output.detach(), y[part])
+                    losses = unreduced(self.loss)(output.detach(), targets)
                     for reader in observed:
                         reader.observe_losses(losses, loss)
                 loss.backward()
@@ -336,6 +423,13 @@ class _Training:
                 self.optimizer.step()
             outputs[part] = output.detach()
         return outputs
+
+    def _step_scheduler(self, train_loss: float) -> None:
+        """The learning rate of the next epoch."""
+        if isinstance(self.scheduler, ReduceLROnPlateau):
+            self.scheduler.step(train_loss)
+        elif self.scheduler is not None:
+            self.scheduler.step()
 
     def _places_between_batches(self, epoch: int, num_batches: int) -> list[int]:
         """The batches of an epoch before which a detailed reading is made."""
@@ -364,9 +458,11 @@ class _Training:
 
     def _unit_seconds(self, clock: _Clock) -> dict[str, float]:
         """The paper's t1 to t4: a batch gradient, a distance between two, a step, the evaluation of a batch."""
-        size = min(self.spec.batch_size, len(self.split.x_test))
+        split = self.split
+        x, y = (split.x_test, split.y_test) if len(split.y_test) else (split.x_train, split.y_train)
+        size = min(self.spec.batch_size, len(x))
         with clock.timed("batch_evaluation"):
-            evaluate(self.model, self.loss, self.split.x_test[:size], self.split.y_test[:size])
+            evaluate(self.model, self.loss, x[:size], y[:size])
         gradient = torch.cat([p.detach().reshape(-1) for p in self.model.parameters()])
         other = gradient + 1.0
         with clock.timed("distance"):
@@ -376,24 +472,27 @@ class _Training:
 
     def checkpoint(self, epoch: int) -> JsonObject:
         """All that is needed to continue after this epoch."""
-        return {
+        found = {
             "epoch": epoch,
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "memory": self.measurements.memory,
             "predictions": {} if self.recorder is None else self.recorder.predictions,
         }
+        return found if self.scheduler is None else {**found, "scheduler": self.scheduler.state_dict()}
 
     def restore(self, checkpoint: JsonObject) -> None:
         """Continue from a checkpoint."""
         self.model.load_state_dict(checkpoint["model"])
         self.optimizer.load_state_dict(checkpoint["optimizer"])
         self.measurements.memory = checkpoint["memory"]
+        if self.scheduler is not None:
+            self.scheduler.load_state_dict(checkpoint["scheduler"])
         if self.recorder is not None:
             self.recorder.predictions = checkpoint["predictions"]
 
 
-def _recorder(spec: RunSpec, model: nn.Module, loss: nn.Module, split: Split) -> Recorder:
+def _recorder(spec: RunSpec, model: nn.Module, loss: LossFunction, split: Split) -> Recorder:
     """The recorder of detailed readings, on the batches of signals marked `@fixed`."""
     num = NUM_SINGLE if spec.batch_size == 1 else NUM_BATCHES
     batches = probe_batches(spec, split.x_train, split.y_train, num, derive_seed(spec.seed, "draw", 0))
@@ -408,7 +507,7 @@ class Measurements:
     last batches.
     """
 
-    def __init__(self, spec: RunSpec, model: nn.Module, loss: nn.Module, optimizer: Optimizer) -> None:
+    def __init__(self, spec: RunSpec, model: nn.Module, loss: LossFunction, optimizer: Optimizer) -> None:
         self.spec = spec
         signals: dict[tuple[Probes, int], dict[str, Signal[Any]]] = {}  # by batches: which, how many
         for label in spec.signals:
@@ -487,6 +586,7 @@ def probe_batches(spec: RunSpec, x: Samples, y: Tensor, num: int, seed: int) -> 
 class _Clock:
     """Seconds and number of calls, by name."""
 
+    device: torch.device
     seconds: dict[str, float] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
 
@@ -494,6 +594,8 @@ class _Clock:
     def timed(self, name: str) -> Iterator[None]:
         start = time.perf_counter()
         yield
+        if self.device.type != "cpu":  # a GPU computes while Python goes on
+            getattr(torch, self.device.type).synchronize()
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
         self.counts[name] = self.counts.get(name, 0) + 1
 

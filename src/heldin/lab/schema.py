@@ -68,7 +68,7 @@ class EpochSchema:
     def __init__(self, spec: RunSpec) -> None:
         self.spec = spec
         self.signals = dict.fromkeys(spec.signals).keys()
-        parts = ("train", "test") if spec.fold is None else ("train", "test", "val")
+        parts = ["train", *["test"] * (spec.num_test != 0), *["val"] * (spec.fold is not None)]
         self.layouts = [  # top-5 error from 6 classes on, AUC for 2 classes
             {f"{part}_{name}": RANGES[name] for part in parts for name in names} | {"parameter_norm": NORM}
             for names in (("loss", "error"), ("loss", "error", "top5"), ("loss", "error", "auc"))

@@ -45,13 +45,34 @@ DEFAULT_SIGNALS = (
 )
 """All signals that follow from batch gradients and from the training pass itself."""
 
-ADDED_FIELDS = ("num_test", "detailed_readings")
+ADDED_FIELDS = ("num_test", "detailed_readings", "optimizer_options", "scheduler", "scheduler_options")
 """Fields that are left out of the JSON while they have their default."""
 
 MAX_RUNS = 10_000  # of one command
 MAX_NAME_BYTES = 200
 MAX_TOML_BYTES = 1_000_000
 
+LIST_FIELDS = ("signals", "optimizer_options", "scheduler_options")
+"""Fields that hold several texts."""
+
+TASK = "task"  # the model, loss and optimizer of a spec whose dataset is a task of the user's
+OF_TASK = ("model", "optimizer", "loss")
+NOT_OF_TASK = (
+    "num_samples",
+    "label_noise",
+    "augment",
+    "scale",
+    "init",
+    "learning_rate",
+    "weight_decay",
+    "detailed_readings",
+    "optimizer_options",
+    "scheduler",
+    "scheduler_options",
+)
+"""Fields that say what a task says by itself."""
+
+_TASK_DATASET = re.compile(r"task:(?P<name>[\w.-]+)-(?P<source>[0-9a-f]{8})(?P<data>[0-9a-f]{8})")
 _SIGNAL = re.compile(r"(?P<label>[^@]+?)(?P<probes>@fixed|@training)?(@s=(?P<s>[1-9]\d*))?")
 
 
@@ -100,7 +121,8 @@ class RunSpec:
     """One training run.
 
     Args:
-        dataset: a name (`heldin data list`), or `npz:NAME` for NAME.npz in the data folder.
+        dataset: a name (`heldin data list`), `npz:NAME` for NAME.npz in the data folder, or `task:NAME-HASH` for a task
+            of the user's (`heldin.lab.task`), which has its own model, loss and optimizer: those fields are "task".
         num_samples: train on a random subset of this many samples; None takes all.
         label_noise: for this fraction of the samples the label is drawn uniformly from all classes.
         augment: random crops with padding 4 and horizontal flips.
@@ -108,7 +130,7 @@ class RunSpec:
             of classes and the scale, and returns a module.
         scale: the factor by which all widths are multiplied; 1 is the original.
         init: the initial weights: those of torch, `"he_normal"` or `"xavier_uniform"`.
-        optimizer: `"momentum"` is SGD with momentum 0.9.
+        optimizer: `"momentum"` is SGD with momentum 0.9; or the name of a class in `torch.optim`, such as `"NAdam"`.
         learning_rate: its learning rate.
         weight_decay: its weight decay.
         loss: `"cross_entropy"`, or `"mse"` against one-hot targets.
@@ -120,9 +142,13 @@ class RunSpec:
         seed: of everything random: subset, noise, folds, initial weights, order, augmentation, batches of signals.
         signals: the signals to measure after every epoch, by label; `@fixed` measures on the same batches every time,
             `@s=20` on 20 batches instead of 5, `@training` reads them from the gradients of the epoch's last batches.
-        num_test: evaluate on the first samples of the test set, this many; None takes all.
+        num_test: evaluate on the first samples of the test set, this many; None takes all, 0 does not evaluate.
         detailed_readings: how many detailed readings (`heldin.lab.recording`) are recorded in each of the first
             epochs; one in each later epoch. 0 records none at all.
+        optimizer_options: further arguments of the optimizer, as in `("betas=(0.9, 0.99)", "amsgrad=True")`.
+        scheduler: the name of a class in `torch.optim.lr_scheduler`, which takes a step after each epoch; None: the
+            learning rate is constant.
+        scheduler_options: the arguments of the scheduler, as in `("step_size=20",)`.
 
     Examples:
         >>> from heldin.lab.spec import RunSpec
@@ -151,14 +177,19 @@ class RunSpec:
     signals: tuple[str, ...] = DEFAULT_SIGNALS
     num_test: int | None = None
     detailed_readings: int = 0
+    optimizer_options: tuple[str, ...] = ()
+    scheduler: str | None = None
+    scheduler_options: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if not isinstance(self.signals, (list, tuple)):
-            raise ArgumentError(
-                f"Parameter `signals` should be a list of labels. Found `signals = {short_repr(self.signals)}`. "
-                f"Write [{short_repr(self.signals)}]."
-            )
-        object.__setattr__(self, "signals", tuple(self.signals))
+        for name in LIST_FIELDS:
+            if not isinstance(found := getattr(self, name), (list, tuple)):
+                what = "labels" if name == "signals" else 'texts "name=value"'
+                raise ArgumentError(
+                    f"Parameter `{name}` should be a list of {what}. Found `{name} = {short_repr(found)}`. "
+                    f"Write [{short_repr(found)}]."
+                )
+            object.__setattr__(self, name, tuple(found))
         for name in ("label_noise", "scale", "learning_rate", "weight_decay"):  # 1 and 1.0 are the same spec
             value = getattr(self, name)
             if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= sys.float_info.max:
@@ -172,6 +203,11 @@ class RunSpec:
 
     def _check_data(self) -> None:
         _require_name("dataset", self.dataset)
+        if self.dataset.startswith("task:") and not _TASK_DATASET.fullmatch(self.dataset):
+            raise ArgumentError(
+                "A task is named by its hash, as in task:digits-0123456789abcdef. Found `dataset = "
+                f"{short_repr(self.dataset)}`. `heldin compare task.py` finds the hash."
+            )
         if self.dataset.startswith("npz:") and ("/" in self.dataset or "\\" in self.dataset or "npz:~" in self.dataset):
             raise ArgumentError(
                 f"Parameter `dataset` should not contain a path. Found `dataset = {self.dataset!r}`. "
@@ -184,7 +220,7 @@ class RunSpec:
             require_integer("num_samples", self.num_samples, at_least=2, remedy="Leave it out to use all samples.")
             _require_at_most("batch_size", self.batch_size, self.num_samples, bound_name="num_samples")
         if self.num_test is not None:
-            require_integer("num_test", self.num_test, at_least=1, remedy="Leave it out to use all test samples.")
+            require_integer("num_test", self.num_test, at_least=0, remedy="Leave it out to use all test samples.")
         if (self.fold is None) != (self.folds is None):
             raise ArgumentError(
                 f"Give both `fold` and `folds`, or neither. Found `fold = {self.fold}`, `folds = {self.folds}`."
@@ -198,15 +234,10 @@ class RunSpec:
                 _require_at_most("folds", self.folds, self.num_samples, bound_name="num_samples")
 
     def _check_training(self) -> None:
-        from heldin.lab.registry import INITS, LOSSES, MODELS, OPTIMIZERS, USER_MODEL  # imports torch
-
-        if isinstance(self.model, str) and USER_MODEL.fullmatch(self.model):
-            _require_name("model", self.model)
+        if self.task is None:
+            self._check_names()
         else:
-            require_choice("model", self.model, MODELS)
-        require_choice("init", self.init, INITS)
-        require_choice("optimizer", self.optimizer, OPTIMIZERS)
-        require_choice("loss", self.loss, LOSSES)
+            self._check_task()
         for name in ("scale", "learning_rate"):
             require_number(name, getattr(self, name), remedy="It should be above 0.")
             if getattr(self, name) <= 0.0:
@@ -217,6 +248,8 @@ class RunSpec:
             require_number("until_loss", self.until_loss, at_least=0.0, remedy="The paper uses 0.01.")
         require_integer("seed", self.seed, at_least=0, remedy="Seeds count from 0.")
         require_integer("detailed_readings", self.detailed_readings, at_least=0, remedy="0 records none.")
+        if self.detailed_readings and self.num_test == 0:
+            raise ArgumentError("Detailed readings include the test loss. Found `num_test = 0`. Set one of them.")
         if self.detailed_readings and self.loss != "cross_entropy":
             raise ArgumentError(
                 "Detailed readings draw labels from the predicted probabilities, which the loss 'cross_entropy' has. "
@@ -227,6 +260,47 @@ class RunSpec:
                 f"Parameter `augment` should be True or False. Found `augment = {short_repr(self.augment)}`."
             )
 
+    def _check_names(self) -> None:
+        from heldin.lab.registry import (  # imports torch
+            INITS,
+            LOSSES,
+            MODELS,
+            USER_MODEL,
+            check_optimizer,
+            check_scheduler,
+        )
+
+        if isinstance(self.model, str) and USER_MODEL.fullmatch(self.model):
+            _require_name("model", self.model)
+        else:
+            require_choice("model", self.model, MODELS)
+        require_choice("init", self.init, INITS)
+        check_optimizer(self.optimizer, self.optimizer_options, weight_decay=self.weight_decay)
+        check_scheduler(self.scheduler, self.scheduler_options)
+        require_choice("loss", self.loss, LOSSES)
+
+    def _check_task(self) -> None:
+        defaults = {field.name: field.default for field in fields(self)}
+        for name in (*OF_TASK, *NOT_OF_TASK):
+            expected, found = TASK if name in OF_TASK else defaults[name], getattr(self, name)
+            if found != expected:
+                raise ArgumentError(
+                    f"The task of this spec has its own {name.replace('_', ' ')}. Found `{name} = "
+                    f"{short_repr(found)}`. Change the task instead, and leave `{name} = {expected!r}`."
+                )
+
+    @property
+    def task(self) -> str | None:
+        """The name of the user's task; None if the dataset is not one."""
+        found = _TASK_DATASET.fullmatch(self.dataset) if isinstance(self.dataset, str) else None
+        return None if found is None else found["name"]
+
+    @property
+    def task_hashes(self) -> tuple[str, str] | None:
+        """The hashes of the source and of the data of the user's task; None if the dataset is not one."""
+        found = _TASK_DATASET.fullmatch(self.dataset)
+        return None if found is None else (found["source"], found["data"])
+
     def as_dict(self) -> dict[str, Any]:
         """The spec as plain JSON values."""
         values = {
@@ -234,7 +308,7 @@ class RunSpec:
             for field in fields(self)
             if field.name not in ADDED_FIELDS or getattr(self, field.name) != field.default
         }
-        return {**values, "signals": list(self.signals)}
+        return {name: list(value) if name in LIST_FIELDS else value for name, value in values.items()}
 
     @cached_property
     def canonical(self) -> str:
@@ -250,13 +324,14 @@ class RunSpec:
     def title(self) -> str:
         """A short title: dataset, model, and what differs from the defaults."""
         default = RunSpec()
+        hidden = ("signals", "dataset", "model") if self.task is None else ("signals", "dataset", *OF_TASK)
+        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in hidden}
         differing = [
-            f"{field.name}={getattr(self, field.name)}"
-            for field in fields(self)
-            if field.name not in ("signals", "dataset", "model")
-            and getattr(self, field.name) != getattr(default, field.name)
+            f"{name}={','.join(value) if name in LIST_FIELDS else value}"
+            for name, value in values.items()
+            if value != getattr(default, name)
         ]
-        return " ".join([self.dataset, self.model, *differing])
+        return " ".join([self.dataset, *([self.model] if self.task is None else []), *differing])
 
     def with_(self, **changes: Any) -> RunSpec:
         """A copy of this spec with `changes`."""

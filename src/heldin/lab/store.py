@@ -280,7 +280,7 @@ class RunFolder:
         if not path.is_file():
             return None
         try:
-            found: object = torch.load(path, weights_only=True)
+            found: object = torch.load(path, weights_only=True, map_location="cpu")
         except Exception:  # incomplete after a power failure: the run starts again
             return None
         if isinstance(found, dict):

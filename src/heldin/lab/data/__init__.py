@@ -5,7 +5,7 @@ experiments, without further normalization. The global random streams are never 
 a seed.
 """
 
-from heldin.lab.data.arrays import Arrays, Exams, Samples, select
+from heldin.lab.data.arrays import Arrays, Exams, Items, Samples, select
 from heldin.lab.data.augmentation import augment
 from heldin.lab.data.files import data_root
 from heldin.lab.data.noise import corrupt
@@ -17,6 +17,7 @@ __all__ = [
     "Arrays",
     "Dataset",
     "Exams",
+    "Items",
     "Samples",
     "augment",
     "check",

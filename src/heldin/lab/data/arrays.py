@@ -14,6 +14,7 @@ import numpy
 import numpy.typing
 import torch
 from torch import Tensor
+from torch.utils.data import default_collate
 
 from heldin.errors import DataError
 
@@ -72,7 +73,35 @@ class Exams:
         return torch.arange(len(self))[index]
 
 
-Samples: TypeAlias = Tensor | Exams  # what `x_train` and `x_test` may be: both are indexed by a tensor of indices
+class Items:
+    """The inputs of a user's dataset, one tensor each, read when they are indexed: its transforms run each time.
+
+    A tensor or a list of indices, or a slice, gives one batch.
+    """
+
+    def __init__(self, dataset: Any, sample_shape: Sequence[int], indices: Tensor | None = None) -> None:
+        self.dataset = dataset
+        self.indices = torch.arange(len(dataset)) if indices is None else indices
+        self.sample_shape = tuple(sample_shape)
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    @property
+    def shape(self) -> torch.Size:
+        """The shape of one batch of all samples."""
+        return torch.Size((len(self), *self.sample_shape))
+
+    def select(self, indices: Tensor) -> Items:
+        """The samples at these indices, not read yet."""
+        return Items(self.dataset, self.sample_shape, self.indices[indices])
+
+    def __getitem__(self, index: slice | Sequence[int] | Tensor) -> Tensor:
+        inputs: Tensor = default_collate([self.dataset[number][0] for number in self.indices[index].tolist()])
+        return inputs
+
+
+Samples: TypeAlias = Tensor | Exams | Items  # all are indexed by a tensor of indices
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,9 +111,10 @@ class Arrays:
     name: str  # as passed to `load`
     x_train: Samples  # (n, features) or (n, c, h, w), float32; MRI exams, too large for that, are `Exams`
     y_train: Tensor  # (n,), int64, from 0 to num_classes - 1
-    x_test: Samples
+    x_test: Samples  # without samples if there is no test set
     y_test: Tensor
     num_classes: int
+    x_unaugmented: Samples | None = None  # the training samples as they are evaluated; None if they are the same
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
@@ -94,7 +124,7 @@ class Arrays:
 
 def select(samples: Samples, indices: Tensor) -> Samples:
     """The samples at these indices, in this order; exams stay on disk."""
-    return samples.select(indices) if isinstance(samples, Exams) else samples[indices]
+    return samples[indices] if isinstance(samples, Tensor) else samples.select(indices)
 
 
 class Raw(NamedTuple):
@@ -105,6 +135,7 @@ class Raw(NamedTuple):
     x_test: Array
     y_test: Array
     origin: str  # the file or folder, for messages
+    has_test: bool = True  # False: `x_test` and `y_test` are empty
 
 
 def from_pixels(name: str, raw: Raw, *, shape: tuple[int, int, int], num_classes: int) -> Arrays:
@@ -117,7 +148,7 @@ def from_pixels(name: str, raw: Raw, *, shape: tuple[int, int, int], num_classes
 def from_numbers(name: str, raw: Raw, *, num_classes: int | None = None) -> Arrays:
     """Build a dataset from arrays of any shape; `num_classes=None` takes the largest label plus one."""
     train = _numbers(raw.x_train, f"x_train in {raw.origin}")
-    test = _numbers(raw.x_test, f"x_test in {raw.origin}")
+    test = _numbers(raw.x_test, f"x_test in {raw.origin}") if raw.has_test else train[:0]
     if train.shape[1:] != test.shape[1:]:
         raise DataError(
             f"Training and test samples should have the same shape. Found {tuple(raw.x_train.shape)} and "
@@ -148,6 +179,8 @@ def class_labels(found: Array, where: str, *, num_samples: int, num_classes: int
         raise DataError(f"{where} should hold {num_samples} labels, one for each sample of x. Found {len(flat)}.")
     if flat.dtype.kind not in "iuf" or not (numpy.isfinite(flat).all() and (flat == numpy.floor(flat)).all()):
         raise DataError(f"{where} should hold class numbers, 0, 1, 2, ... Found other values, of type {flat.dtype}.")
+    if not len(flat):
+        return torch.zeros(0, dtype=torch.int64)
     least, largest = flat.min(), flat.max()
     if least < 0 or largest >= (num_classes or 2**31):
         bound = f"0 to {num_classes - 1}" if num_classes else "0 on"
@@ -162,7 +195,7 @@ def _assemble(name: str, raw: Raw, train: Tensor, test: Tensor, num_classes: int
     )
     if num_classes is None:
         num_classes = int(y_train.max()) + 1
-        if int(y_test.max()) >= num_classes:
+        if len(y_test) and int(y_test.max()) >= num_classes:
             raise DataError(
                 f"Labels of the test set should be among those of the training set, 0 to {num_classes - 1}. "
                 f"Found one of {int(y_test.max())} in {raw.origin}."

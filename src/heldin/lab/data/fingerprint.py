@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 
 import numpy
+from torch import Tensor
 
 from heldin.lab.data.arrays import Arrays, Exams
 
@@ -18,6 +19,6 @@ def fingerprint_arrays(arrays: Arrays) -> str:
         if isinstance(x, Exams):
             for path in x.paths:
                 digest.update(numpy.ascontiguousarray(numpy.load(path, allow_pickle=False)).data)
-        else:
+        elif isinstance(x, Tensor):
             digest.update(x.contiguous().numpy().data)
     return f"{len(arrays.y_train)}+{len(arrays.y_test)}-{digest.hexdigest()[:16]}"

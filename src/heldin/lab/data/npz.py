@@ -32,7 +32,7 @@ def user_npz(file: str) -> DataFormat:
         return next((path for path in paths if exists(path) and path.is_file()), None)
 
     return DataFormat(
-        read=lambda name, path: from_numbers(name, read_npz(path)),
+        read=lambda name, path: from_numbers(name, read_npz(path, test_is_optional=True)),
         find=find,
         instructions=f"put {file if file.endswith('.npz') else names[1]} into ROOT, or into the current folder "
         f"({Path.cwd()}), which was searched too, with the arrays {', '.join(KEYS)}.",
@@ -69,7 +69,7 @@ def table(file: str, page: str, *, size: tuple[int, int], num_classes: int) -> D
     )
 
 
-def read_npz(path: Path) -> Raw:
+def read_npz(path: Path, *, test_is_optional: bool = False) -> Raw:
     """Read a file with the keys x_train, y_train, x_test, y_test, or with those of MedMNIST.
 
     MedMNIST's validation part joins the training part: the experiment decides which samples are held out, if any.
@@ -85,7 +85,9 @@ def read_npz(path: Path) -> Raw:
             file = numpy.load(stream, allow_pickle=False)
             if not isinstance(file, numpy.lib.npyio.NpzFile):
                 raise DataError(f"{path} should be an .npz archive of several arrays. Found a single array.")
-            keys = MEDMNIST_KEYS if {*MEDMNIST_KEYS} <= {*file.files} else KEYS
+            keys: tuple[str, ...] = MEDMNIST_KEYS if {*MEDMNIST_KEYS} <= {*file.files} else KEYS
+            if test_is_optional and not {*KEYS[2:]} & {*file.files}:
+                keys = KEYS[:2]
             lacking = [key for key in keys if key not in file.files]
             if lacking:
                 raise DataError(
@@ -106,7 +108,10 @@ def read_npz(path: Path) -> Raw:
         if isinstance(error, DataError):
             raise
         raise DataError(f"{path} cannot be read as .npz: {error}. Replace the file.") from error
-    return Raw(**arrays, origin=str(path)) if keys == KEYS else _join_validation(arrays, str(path))
+    if keys == MEDMNIST_KEYS:
+        return _join_validation(arrays, str(path))
+    x, y = arrays["x_train"], arrays["y_train"]
+    return Raw(x, y, arrays.get("x_test", x[:0]), arrays.get("y_test", y[:0]), str(path), has_test=keys == KEYS)
 
 
 def _claimed_bytes(file: numpy.lib.npyio.NpzFile, key: str) -> int:

@@ -1,8 +1,10 @@
-"""ResNets of basic blocks for 3 x 32 x 32 images: a 3 x 3 convolution without pooling, then three or four stages.
+"""ResNets of basic blocks for images of any size: a 3 x 3 convolution without pooling, then three or four stages.
 
 ResNet-18 and ResNet-34 are those of the paper. ResNet-8, -14 and -20 have the three stages of 16, 32 and 64 channels
 that He et al. (2016) chose for CIFAR-10.
 """
+
+import math
 
 from torch import Tensor, nn
 
@@ -42,8 +44,10 @@ class BasicBlock(nn.Module):
         return total
 
 
-def resnet(depth: int, num_classes: int = 10, *, scale: float = 1.0) -> nn.Sequential:
-    """Build a ResNet for `(m, 3, 32, 32)` images: 11.2 million parameters for ResNet-18 at `scale = 1`.
+def resnet(
+    depth: int, num_classes: int = 10, *, scale: float = 1.0, shape: tuple[int, ...] = (3, 32, 32)
+) -> nn.Sequential:
+    """Build a ResNet for `(m, *shape)` images: 11.2 million parameters for ResNet-18 at `scale = 1`.
 
     `depth` is 8, 14, 18, 20 or 34: the layers with weights, without shortcuts.
 
@@ -58,7 +62,7 @@ def resnet(depth: int, num_classes: int = 10, *, scale: float = 1.0) -> nn.Seque
     require_integer("num_classes", num_classes, at_least=1, remedy="Pass the number of classes.")
     channels = scaled_width(STAGES[depth][0][0], scale)
     layers: list[nn.Module] = [
-        nn.Conv2d(3, channels, 3, padding=1, bias=False),  # (m, channels, 32, 32)
+        nn.Conv2d(shape[0], channels, 3, padding=1, bias=False),  # (m, channels, height, width)
         nn.BatchNorm2d(channels),
         nn.ReLU(),
     ]
@@ -67,5 +71,6 @@ def resnet(depth: int, num_classes: int = 10, *, scale: float = 1.0) -> nn.Seque
         for block in range(length):  # every stage but the first begins by halving the image
             layers.append(BasicBlock(channels, width, stride=2 if stage and not block else 1))
             channels = width
-    pixels = 64 >> len(STAGES[depth])  # 8 x 8 or 4 x 4 are left of the 32 x 32
-    return nn.Sequential(*layers, nn.AvgPool2d(pixels), nn.Flatten(), nn.Linear(channels, num_classes))
+    shrink = 2 ** (len(STAGES[depth]) - 1)  # 8 x 8 or 4 x 4 are left of 32 x 32
+    left = (math.ceil(shape[1] / shrink), math.ceil(shape[2] / shrink))
+    return nn.Sequential(*layers, nn.AvgPool2d(left), nn.Flatten(), nn.Linear(channels, num_classes))
