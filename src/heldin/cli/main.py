@@ -62,7 +62,7 @@ def build_app() -> typer.Typer:
     import typer
     from typer.core import TyperGroup
 
-    from heldin.cli import data, demo, doctor, figure, presets, replay, report, run, signals, status, table
+    from heldin.cli import compare, data, demo, doctor, figure, presets, replay, report, run, signals, status, table
 
     class PlainHelp(TyperGroup):
         """Lists the subcommands without rich, whose import takes longer than all else. Their own help uses it."""
@@ -76,7 +76,7 @@ def build_app() -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    for module in (demo, run, status, replay, table, figure, report, signals, presets, doctor):
+    for module in (demo, compare, run, status, replay, table, figure, report, signals, presets, doctor):
         app.command(name=module.__name__.rpartition(".")[2], epilog=module.EXAMPLE)(module.command)
     app.add_typer(data.app, name="data")
 

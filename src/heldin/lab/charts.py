@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from heldin.lab.conclusion import find_outcome
 from heldin.lab.curves import (
@@ -41,6 +41,16 @@ RULES = {"t1": NthRise(), "t2": ConsecutiveRises()}  # the paper's two threshold
 Json: TypeAlias = dict[str, Any]
 
 
+class CostPoint(NamedTuple):
+    """One method in the chart of what was lost against the cost."""
+
+    name: str
+    cost: float  # in trainings to the horizon
+    lost: float  # percentage points of test error against the best epoch
+    error: float | None  # the standard error of `lost`; None for a single seed
+    role: str  # "best", "default" or "other"
+
+
 def chart_of(group: Group, outcomes: Sequence[Outcome], signal: str | None) -> Json | None:
     """The chart of a group with `signal` first; None if there is nothing to draw."""
     records = group.full or group.folded
@@ -52,17 +62,38 @@ def chart_of(group: Group, outcomes: Sequence[Outcome], signal: str | None) -> J
     return {
         "last": last,
         "stride": stride,
-        "metrics": [_metric(group, records, name, stride) for name in SHOWN if has(records[0], name)],
+        "metrics": [_metric(group, records, name, stride) for name in SHOWN if _is_drawn(records[0], name)],
         "signals": [_signal(group, label, outcomes, stride) for label in labels],
     }
+
+
+def cost_chart(points: Sequence[CostPoint]) -> Json | None:
+    """What each method lost against its cost; None without two points."""
+    drawn = [
+        {
+            "name": point.name,
+            "cost": _rounded(point.cost),
+            "lost": _rounded(point.lost),
+            "error": None if point.error is None else _rounded(point.error),
+            "role": point.role,
+        }
+        for point in points
+        if math.isfinite(point.cost) and math.isfinite(point.lost)
+    ]
+    return {"points": drawn} if len(drawn) > 1 else None
+
+
+def _is_drawn(record: RunRecord, name: str) -> bool:
+    """Whether a metric is drawn: if it was evaluated on test data or, without a test set, on training data."""
+    return has(record, name if record.spec.num_test != 0 else f"train_{METRICS[name].quantity}")
 
 
 def _metric(group: Group, records: Sequence[RunRecord], name: str, stride: int) -> Json:
     metric = METRICS[name]
     factor, quantity, noun = metric.factor, metric.quantity, metric.noun
-    test = [curve_of(record, name) for record in records]
-    values = [factor * value for value in mean_values(test)]
-    curves = [_curve(f"test {noun}", "test", test, values, factor, stride)]
+    test = [curve_of(record, name) for record in records if has(record, name)]
+    values = [factor * value for value in mean_values(test)] if test else []
+    curves = [_curve(f"test {noun}", "test", test, values, factor, stride)] if test else []
     train = [curve_of(record, f"train_{quantity}") for record in records if has(record, f"train_{quantity}")]
     if train:
         means = [factor * value for value in mean_values(train)]
@@ -73,6 +104,7 @@ def _metric(group: Group, records: Sequence[RunRecord], name: str, stride: int) 
             validated = mean_curve([curve_of(record, f"val_{quantity}") for record in runs])
             scaled = [None if value is None else factor * value for value in validated]
             curves.append(_curve(f"validation {noun}, {folds} folds", "val", [], scaled, factor, stride))
+            values = values or [math.nan if value is None else value for value in scaled]  # without a test set
     best = best_epoch([-value if metric.higher_is_better else value for value in values])
     return {
         "title": noun + metric.unit,
@@ -87,7 +119,8 @@ def _signal(group: Group, label: str, outcomes: Sequence[Outcome], stride: int) 
     curves = [curve_of(record, label) for record in measured]
     means = mean_curve(curves)
     stops = [_stop(label, rule, outcomes) for rule in RULES]
-    rho = correlate(measured, label).mean_curve
+    tested = any(has(record, "test_loss") for record in measured)
+    rho = correlate(measured, label).mean_curve if tested else math.nan
     related = [f"Its correlation with the test loss: {rho:+.2f}."] if math.isfinite(rho) else []
     return {
         "title": label.replace("_", " "),

@@ -12,14 +12,13 @@ from dataclasses import dataclass
 
 from heldin.errors import ArgumentError, near_match
 from heldin.lab.curves import Group, curve_of, has, mean
-from heldin.lab.methods import Kind, StoppingMethod, authors_method, measured_signals, rule_name
+from heldin.lab.methods import DEFAULT, Kind, StoppingMethod, authors_method, measured_signals, rule_name
 from heldin.lab.select import Outcome, Protocol, outcomes_of
 from heldin.lab.store import RunRecord
 from heldin.rules import ConsecutiveRises, NthRise
 from heldin.rules.rises import ordinal
 from heldin.types import Direction
 
-PREFERRED = "gradient_disparity"
 ERRORS = ("train_error", "test_error")
 CHANCE = {"test_error": 0.95, "train_error": 0.8}  # of the error of a guess: above it, nothing was learnt
 HARDLY = 0.9  # of the highest value: an error or a loss that never fell below this has hardly changed
@@ -44,6 +43,8 @@ def conclude(group: Group, outcomes: Sequence[Outcome] | None = None, *, signal:
     """
     found = outcomes_of(group) if outcomes is None else outcomes
     best = best_epochs(found)
+    if best is None and group.full and all(record.spec.num_test == 0 for record in group.full):
+        return "There is no test set, so nothing is said about the test error."
     if best is None:
         return _without_full_runs(group, found)
     known = _contenders(group, found, signal)
@@ -68,10 +69,11 @@ def hardly_learned(group: Group) -> str | None:
     near those of a guess; or all networks ended at constant errors and a constant loss, as one that predicts the
     largest class for every sample does.
     """
-    full = [record for record in group.full if has(record, "train_error") and has(record, "test_error")]
-    if not full:
+    names = [name for name in ERRORS if any(has(record, name) for record in group.full)]
+    full = [record for record in group.full if all(has(record, name) for name in names)]
+    if "train_error" not in names or not full:
         return None
-    errors = {name: [e for r in full for e in curve_of(r, name) if e is not None] for name in ERRORS}
+    errors = {name: [e for r in full for e in curve_of(r, name) if e is not None] for name in names}
     if all(min(values) > HARDLY * max(values) for values in errors.values()):
         found = f"the training error never fell below {100.0 * min(errors['train_error']):.1f} %"
     elif (chance := _chance(full)) is not None and all(min(errors[name]) > CHANCE[name] * chance for name in ERRORS):
@@ -80,10 +82,12 @@ def hardly_learned(group: Group) -> str | None:
             f"{100.0 * chance:.0f} %"
         )
     elif all(map(_ends_constant, full)):
-        found = (
-            f"the training error stayed at {100.0 * errors['train_error'][-1]:.1f} % and the test error at "
-            f"{100.0 * errors['test_error'][-1]:.1f} %, as if every sample got the same class"
+        stayed = " and the ".join(
+            f"{'training' if name == 'train_error' else 'test'} error {'stayed ' * (name == 'train_error')}at "
+            f"{100.0 * errors[name][-1]:.1f} %"
+            for name in names
         )
+        found = f"the {stayed}, as if every sample got the same class"
     else:
         return None
     return (
@@ -105,7 +109,7 @@ def _chance(records: Sequence[RunRecord]) -> float | None:
 def _ends_constant(record: RunRecord) -> bool:
     """Whether the errors, above 0, are the same in each epoch of the second half, and the loss hardly falls there."""
     half = len(record.epochs) // 2
-    train, test = (curve_of(record, name)[half:] for name in ERRORS)
+    train, test = (curve_of(record, name)[half:] for name in ERRORS)  # all None without a test set
     losses = [loss for loss in curve_of(record, "train_loss")[half:] if loss is not None]
     return (
         len(train) >= MIN_CONSTANT
@@ -119,7 +123,7 @@ def _ends_constant(record: RunRecord) -> bool:
 def main_signal(group: Group) -> str | None:
     """The signal to show first: the paper's, or else the first that was measured; None if none was."""
     measured = measured_signals(group)
-    return PREFERRED if PREFERRED in measured else next(iter(measured), None)
+    return DEFAULT if DEFAULT in measured else next(iter(measured), None)
 
 
 def find_outcome(
@@ -255,4 +259,5 @@ def _noun(method: StoppingMethod) -> str:
         Kind.KFOLD: f"{method.folds}-fold cross-validation",
         Kind.KPLUS: f"{method.folds}-fold cross-validation with retraining on all the data",
         Kind.HOLDOUT: f"holding out 1/{method.folds}",
+        Kind.HOLDOUT_PLUS: f"holding out 1/{method.folds} with retraining on all the data",
     }.get(method.kind, method.title)

@@ -8,6 +8,8 @@ from enum import Enum
 from heldin.errors import ArgumentError, require_integer
 from heldin.lab.curves import Group, direction_of, has
 from heldin.lab.spec import parse_signal
+from heldin.measuring import NUM_BATCHES
+from heldin.presets import PRESETS
 from heldin.rules import ConsecutiveRises, FirstMinimum, NthRise, Patience, RiseAbove, Rule, Wrapped
 from heldin.types import Direction
 
@@ -20,12 +22,14 @@ class Kind(str, Enum):
     KFOLD_EACH = "kfold_each"  # the validation loss of each fold stops the model of that fold
     KPLUS = "kplus"  # the mean validation loss over the folds chooses the epoch of a run on all the data
     HOLDOUT = "holdout"  # one fold is held out, and its validation loss stops the model trained without it
+    HOLDOUT_PLUS = "holdout_plus"  # the validation loss of one fold chooses the epoch of a run on all the data
     ORACLE_LOSS = "oracle_loss"  # the epoch with the lowest test loss
     ORACLE_ERROR = "oracle_error"  # the epoch with the lowest test error
     NEVER = "never"  # no early stopping: the last epoch
 
 
-FOLD_KINDS = (Kind.KFOLD, Kind.KFOLD_EACH, Kind.KPLUS, Kind.HOLDOUT)
+DEFAULT = "gradient_disparity"  # the signal of `EarlyStopping`, by its label in records
+FOLD_KINDS = (Kind.KFOLD, Kind.KFOLD_EACH, Kind.KPLUS, Kind.HOLDOUT, Kind.HOLDOUT_PLUS)
 ORACLES = {Kind.ORACLE_LOSS: "test_loss", Kind.ORACLE_ERROR: "test_error"}
 
 
@@ -90,6 +94,7 @@ class StoppingMethod:
             Kind.KFOLD_EACH: f"{self.folds}-fold, each fold by itself",
             Kind.KPLUS: f"{self.folds}+-fold",
             Kind.HOLDOUT: f"1/{self.folds} held out",
+            Kind.HOLDOUT_PLUS: f"1/{self.folds} held out, then all",
             Kind.ORACLE_LOSS: "best epoch by test loss",
             Kind.ORACLE_ERROR: "best epoch by test accuracy",
             Kind.NEVER: "no early stopping",
@@ -109,7 +114,8 @@ def methods_for(group: Group, *, patience: int = 5) -> list[StoppingMethod]:
     has one); each number of folds with every kind of cross-validation; the baselines.
     """
     paper: list[Rule] = [NthRise(patience), ConsecutiveRises(patience)]
-    methods = [StoppingMethod(kind) for kind in (Kind.ORACLE_LOSS, Kind.ORACLE_ERROR, Kind.NEVER) if group.full]
+    methods = [StoppingMethod(kind) for kind in ORACLES if has_test(group)]
+    methods += [StoppingMethod(Kind.NEVER)] * bool(group.full)
     for label in measured_signals(group):
         methods += [StoppingMethod(Kind.SIGNAL, label, rule) for rule in paper]
         if (authors := authors_method(label)).rule not in paper:
@@ -121,6 +127,59 @@ def methods_for(group: Group, *, patience: int = 5) -> list[StoppingMethod]:
         kinds += [Kind.HOLDOUT] if group.first_folds(folds) else []
         methods += [StoppingMethod(kind, rule=rule, folds=folds) for kind in kinds for rule in paper]
     return methods
+
+
+def default_method(group: Group) -> StoppingMethod | None:
+    """What `EarlyStopping` does by default; None if its signal was not recorded."""
+    return authors_method(DEFAULT) if DEFAULT in measured_signals(group) else None
+
+
+def preset_methods(group: Group) -> list[StoppingMethod]:
+    """The presets whose signal was recorded.
+
+    A preset that waits for a fall of the training loss is left out: records do not have the loss of its batches.
+    """
+    methods = []
+    for preset in PRESETS.values():
+        num_batches = None if preset.batches == NUM_BATCHES else preset.batches
+        expected = parse_signal(preset.signal)._replace(
+            fixed=preset.probes == "fixed", num_batches=num_batches, training=preset.probes == "training"
+        )
+        label = next((label for label in measured_signals(group) if parse_signal(label) == expected), None)
+        if label is not None and preset.start_after_fall is None:
+            methods.append(StoppingMethod(Kind.SIGNAL, label, preset.rule))
+    return methods
+
+
+def main_methods(group: Group, *, patience: int = 5) -> list[StoppingMethod]:
+    """The methods among which a comparison names the best one.
+
+    No early stopping; the presets; the default signal by the paper's rule and by patience since its lowest value;
+    k-fold cross-validation and one fold held out, each with and without retraining on all the data, by both rules.
+    """
+    rules: list[tuple[Rule, bool]] = [(NthRise(patience), False), (Patience(patience), True)]
+    methods = [StoppingMethod(Kind.NEVER)] * bool(group.full) + preset_methods(group)
+    if DEFAULT in measured_signals(group):
+        methods += [StoppingMethod(Kind.SIGNAL, DEFAULT, rule, roll_back=roll_back) for rule, roll_back in rules]
+    seeds = {record.spec.seed for record in group.full}
+    for folds in group.folds:
+        sets, first = group.fold_sets(folds), group.first_folds(folds)
+        kinds = [Kind.KFOLD] * bool(sets) + [Kind.KPLUS] * bool(sets.keys() & seeds)
+        kinds += [Kind.HOLDOUT] * bool(first) + [Kind.HOLDOUT_PLUS] * bool(first.keys() & seeds)
+        methods += [StoppingMethod(kind, rule=r, folds=folds, roll_back=b) for kind in kinds for r, b in rules]
+    return list(dict.fromkeys(methods))
+
+
+def compared_methods(group: Group) -> list[StoppingMethod]:
+    """All that `heldin compare` shows: the best epochs, the main methods, and each other signal by its default rule."""
+    oracles = [StoppingMethod(kind) for kind in ORACLES if has_test(group)]
+    others = [authors_method(label) for label in measured_signals(group)]
+    return list(dict.fromkeys([*oracles, *main_methods(group), *others]))
+
+
+def has_test(group: Group) -> bool:
+    """Whether runs on all the data were evaluated on a test set."""
+    return any(record.spec.num_test != 0 for record in group.full)
 
 
 def measured_signals(group: Group) -> tuple[str, ...]:

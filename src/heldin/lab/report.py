@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from functools import partial
@@ -18,7 +19,8 @@ from typing import Any, TypeAlias
 
 import heldin
 from heldin.errors import ArgumentError, missing_package
-from heldin.lab.charts import SHOWN, Json, chart_of
+from heldin.lab.answer import Answer, describe, relative_cost, signal_noise, validated
+from heldin.lab.charts import SHOWN, CostPoint, Json, chart_of, cost_chart
 from heldin.lab.conclusion import (
     best_epochs,
     best_outcome,
@@ -32,7 +34,15 @@ from heldin.lab.conclusion import (
 )
 from heldin.lab.costs import total_cost, unit_seconds
 from heldin.lab.curves import METRICS, Estimate, Group, groups, setting_of
-from heldin.lab.methods import ORACLES, Kind, StoppingMethod, authors_method, measured_signals
+from heldin.lab.methods import (
+    ORACLES,
+    Kind,
+    StoppingMethod,
+    authors_method,
+    default_method,
+    main_methods,
+    measured_signals,
+)
 from heldin.lab.select import Outcome, Protocol, outcomes_of
 from heldin.lab.spec import RunSpec
 from heldin.lab.store import RunRecord, write_atomically
@@ -43,7 +53,7 @@ Timings: TypeAlias = Mapping[str, Sequence[Line]]  # by run id
 
 PLACE = re.compile(r"\{\{(\w+)\}\}")
 SEEN = {Protocol.PER_RUN: "each run by its own curve", Protocol.MEAN_CURVE: "the mean curve"}
-ORDER = [*ORACLES, Kind.SIGNAL, Kind.KFOLD, Kind.KPLUS, Kind.KFOLD_EACH, Kind.HOLDOUT, Kind.NEVER]
+ORDER = [*ORACLES, Kind.SIGNAL, Kind.KFOLD, Kind.KPLUS, Kind.KFOLD_EACH, Kind.HOLDOUT, Kind.HOLDOUT_PLUS, Kind.NEVER]
 
 GUIDE = (
     "Training never stopped early: every run trained to its horizon, and each stopping method was replayed over the "
@@ -69,6 +79,8 @@ def write_report(
     signal: str | None = None,
     num_samples: Mapping[str, int] | None = None,
     left_out: Sequence[str] = (),
+    methods: Callable[[Group], Sequence[StoppingMethod]] | None = None,
+    answers: Mapping[str, Answer] | None = None,
 ) -> Path:
     """Write one HTML page that loads nothing else, and return its path.
 
@@ -82,6 +94,8 @@ def write_report(
         num_samples: the size of the training set by dataset, for specs that use all of it; without it their cost is
             in epochs only.
         left_out: what is wrong with the runs that could not be read, one text each; the page lists them.
+        methods: the methods to show for a group; by default all that its records support.
+        answers: the lines to open a section with, by the id of its setting; by default a conclusion of one sentence.
     """
     listed = list(records)
     found = groups(listed)
@@ -92,7 +106,10 @@ def write_report(
     timed: dict[RunSpec, list[Line]] = {}
     for record in listed:
         timed.setdefault(setting_of(record.spec), []).extend((timings or {}).get(record.id, ()))
-    settings = [_Setting(group, number, signal) for number, group in enumerate(found, start=1)]
+    settings = [
+        _Setting(group, number, signal, methods, (answers or {}).get(group.setting.id))
+        for number, group in enumerate(found, start=1)
+    ]
     sections = [
         each.section(timed[each.group.setting], (num_samples or {}).get(each.group.setting.dataset))
         for each in settings
@@ -106,7 +123,7 @@ def write_report(
         title,
         header=_header(title, settings),
         main=join([*omitted, *sections, environment_html(begun if given is None else given), guide]),
-        charts=[each.chart for each in settings if each.chart is not None],
+        charts=[chart for each in settings for chart in each.charts],
     )
     write_atomically(Path(path), text, remedy="Choose another file, or free disk space.")
     return Path(path)
@@ -146,17 +163,28 @@ def _plotly() -> str:
 class _Setting:
     """The section of one group of runs."""
 
-    def __init__(self, group: Group, number: int, signal: str | None) -> None:
+    def __init__(
+        self,
+        group: Group,
+        number: int,
+        signal: str | None,
+        methods: Callable[[Group], Sequence[StoppingMethod]] | None = None,
+        answer: Answer | None = None,
+    ) -> None:
         self.group = group
         self.anchor = f"setting-{number}"
         self.signal = signal if signal in measured_signals(group) else main_signal(group)
-        self.outcomes = outcomes_of(group)
-        self.conclusion = conclude(group, self.outcomes, signal=self.signal)
+        self.outcomes = outcomes_of(group, None if methods is None else methods(group))
+        self.answer = answer
+        self.conclusion = conclude(group, self.outcomes, signal=self.signal) if answer is None else answer.lines[0]
         self.chart = chart_of(group, self.outcomes, self.signal)
+        self.charts = [] if self.chart is None else [self.chart]  # in the order of the figures in the section
 
     @property
     def name(self) -> str:
         spec = self.group.setting
+        if spec.task is not None:
+            return f"Your task: {spec.task}"
         noise = f", {100 * spec.label_noise:g} % random labels" if spec.label_noise else ""
         samples = f"{spec.num_samples:,} samples of " if spec.num_samples is not None else ""
         return f"{samples}{spec.dataset}{noise}: {spec.model.replace('_', ' ')}"
@@ -164,17 +192,96 @@ class _Setting:
     def section(self, timings: Sequence[Line], num_samples: int | None) -> Markup:
         group = self.group
         flag = [" ", element("span", "nothing learnt here", class_="flag")] if hardly_learned(group) else []
-        parts = [element("h2", self.name, *flag), _facts(group), element("p", self.conclusion, class_="conclusion")]
+        parts = [element("h2", self.name, *flag)]
+        if self.answer is None:
+            parts += [_facts(group), element("p", self.conclusion, class_="conclusion")]
+        else:
+            lines = [element("li", line) for line in self.answer.lines]
+            parts += [element("ol", *lines, class_="conclusion")]
+            parts += [element("p", warning, class_="warning") for warning in self.answer.warnings]
+            parts += [_facts(group)]
         if group.unfinished:
             ids = ", ".join(group.unfinished)
             text = f"Left out because they are not finished: {len(group.unfinished)} runs ({ids})."
             parts.append(element("p", text, class_="soft"))
         if self.chart is not None:
             parts.append(_figure(self.chart, group))
+        if self.answer is not None:
+            parts += self._lost_by_cost(num_samples)
         if self.outcomes:
-            parts.append(comparison_html(self.outcomes, self.signal))
+            tested = best_epochs(self.outcomes) is not None or any("test_error" in o.metrics for o in self.outcomes)
+            parts.append(comparison_html(self.outcomes, self.signal) if tested else self._validated())
             parts.append(cost_html(group.setting, self.outcomes, self.signal, timings, num_samples))
         return element("section", join(parts), id=self.anchor)
+
+    def _lost_by_cost(self, num_samples: int | None) -> list[Markup]:
+        """The chart of what the main methods lost against their cost; empty if either is unknown."""
+        best, size = best_epochs(self.outcomes), self.group.setting.num_samples or num_samples
+        if best is None or size is None:
+            return []
+        main, winner, points = main_methods(self.group), best_outcome(self.outcomes), []
+        for each in self.outcomes:
+            if each.protocol is Protocol.PER_RUN and each.method in main and "test_error" in each.metrics:
+                mine, theirs = each.by_seed("test_error"), best.by_seed("test_error")
+                lost = [100.0 * (mine[seed] - theirs[seed]) for seed in mine.keys() & theirs.keys()]
+                if not lost:
+                    continue
+                error = statistics.stdev(lost) / math.sqrt(len(lost)) if len(lost) > 1 else None
+                is_default = each.method == default_method(self.group)
+                role = "default" if is_default else "best" if each is winner else "other"
+                cost = relative_cost(each, self.group, size)
+                points.append(CostPoint(describe(each.method), cost, statistics.fmean(lost), error, role))
+        chart = cost_chart(points)
+        if chart is None:
+            return []
+        self.charts.append(chart)
+        text = (
+            "Points of test error above the best epoch, and the cost for one seed in trainings to the horizon, "
+            "measurements and folds included. Lower and further left is better. Bars: the standard error over seeds."
+        )
+        drawn = element("div", element("div", class_="plot"), class_="card")
+        missing = element("noscript", "The chart needs JavaScript; the tables do not.")
+        names = element("ol", *(element("li", point["name"]) for point in chart["points"]), class_="notes")
+        caption = element("figcaption", names, element("p", text))
+        return [element("h3", "Lost against cost"), element("figure", drawn, missing, caption, class_="chart")]
+
+    def _validated(self) -> Markup:
+        """Without a test set: the epochs of each method, and what the folds left out say about them."""
+        found = {each.outcome.method: each for each in validated(self.group, self.outcomes)}
+        shown = [each for each in self.outcomes if each.protocol is Protocol.PER_RUN]
+
+        def of_folds(name: str, factor: float, decimals: int, outcome: Outcome) -> Cell:
+            known = found.get(outcome.method)
+            return None if known is None else f"{factor * getattr(known, name):.{decimals}f}"
+
+        columns: dict[str, Callable[[Outcome], Cell]] = {
+            "method": lambda outcome: describe(outcome.method),
+            "epochs chosen": lambda outcome: ", ".join(str(choice.epoch) for choice in outcome.choices),
+            "fired": lambda o: None if o.method.rule is None else f"{o.num_fired}/{len(o.choices)}",
+        }
+        if found:
+            columns["validation error of the folds there, %"] = partial(of_folds, "error", 100.0, 1)
+            columns["validation loss"] = partial(of_folds, "loss", 1.0, 3)
+        noise: dict[str, Callable[[str], Cell]] = {
+            "signal": lambda label: label.replace("_", " "),
+            "noise, % of its range": lambda label: (
+                None if (noise := signal_noise(self.group, label)) is None else f"{100 * noise:.0f}"
+            ),
+        }
+        text = (
+            "Validation errors are means over the folds of a seed, which have the label errors of the training data. "
+            "Methods that hold out folds chose their epochs by these folds."
+        )
+        return join(
+            [
+                element("h3", "What the folds say about each epoch" if found else "The epochs chosen"),
+                Table.from_items(shown, columns).html(),
+                element("p", text, class_="soft") if found else "",
+                element("h3", "How noisy each signal is"),
+                Table.from_items(measured_signals(self.group), noise).html(),
+                element("p", "The spread of the values around their course, of the range of the curve.", class_="soft"),
+            ]
+        )
 
 
 def _header(title: str, settings: Sequence[_Setting]) -> Markup:
@@ -192,7 +299,9 @@ def _facts(group: Group) -> Markup:
     """What was run: the setting, and the seeds and folds of its runs."""
     spec = group.setting
     until = "" if spec.until_loss is None else f", or training loss below {spec.until_loss:g}"
-    facts = {
+    data = next((record.data for record in (*group.full, *group.folded) if record.data is not None), None)
+    num_train, num_test = data.partition("-")[0].split("+") if data is not None else ("?", "?")
+    described = {
         "dataset": spec.dataset,
         "samples": "all" if spec.num_samples is None else f"{spec.num_samples:,}",
         "label noise": f"{100 * spec.label_noise:g} %",
@@ -203,6 +312,19 @@ def _facts(group: Group) -> Markup:
         "learning rate": f"{spec.learning_rate:g}",
         "weight decay": f"{spec.weight_decay:g}",
         "loss": spec.loss.replace("_", " "),
+    }
+    if spec.scheduler is not None:
+        described["scheduler"] = " ".join([spec.scheduler, *spec.scheduler_options])
+    if spec.optimizer_options:
+        described["optimizer"] = " ".join([spec.optimizer, *spec.optimizer_options])
+    if spec.task is not None:
+        described = {
+            "task": spec.dataset.removeprefix("task:"),
+            "training samples": num_train,
+            "test samples": num_test,
+        }
+    facts = {
+        **described,
         "batch size": f"{spec.batch_size}",
         "horizon": f"{spec.epochs} epochs{until}",
         "runs on all the data": _runs(group.full),

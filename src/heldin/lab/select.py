@@ -140,6 +140,9 @@ def decision_groups(group: Group, method: StoppingMethod) -> list[DecisionGroup]
 def _folded_groups(group: Group, kind: Kind, folds: int) -> list[DecisionGroup]:
     if kind is Kind.HOLDOUT:
         return [DecisionGroup((record,), (record,)) for record in group.first_folds(folds).values()]
+    if kind is Kind.HOLDOUT_PLUS:
+        first = group.first_folds(folds)
+        return [DecisionGroup((first[run.spec.seed],), (run,)) for run in group.full if run.spec.seed in first]
     sets = group.fold_sets(folds)
     if kind is Kind.KFOLD:
         return [DecisionGroup(runs, runs) for runs in sets.values()]

@@ -1,0 +1,393 @@
+"""What a comparison on a user's task says, in five lines, and what to know before believing them.
+
+With a test set: which method was best, what the default lost against it, against no stopping and against
+cross-validation, at which cost, and how sure that is. Without one: what the folds that were left out say. All
+differences are paired by seed, each run stopped by its own curve.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from heldin.lab.conclusion import best_epochs, find_outcome, hardly_learned, never_fired
+from heldin.lab.costs import UnitSeconds, total_cost
+from heldin.lab.curves import Curve, Group, best_epoch, curve_of, has, mean, mean_curve, mean_values, value_at
+from heldin.lab.methods import Kind, StoppingMethod, default_method, main_methods, measured_signals, rule_name
+from heldin.lab.select import Outcome, Protocol
+from heldin.rules import NthRise, Patience
+from heldin.rules.rises import ordinal
+from heldin.types import Direction
+
+LATE = 0.9  # of the horizon: a best epoch after this may not be the best
+T_QUANTILES = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26, 14: 2.14, 29: 2.05}
+"""The 97.5 % quantiles of Student's t by degrees of freedom; between two of them, the larger one is used."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Five lines, and warnings that come before them in importance."""
+
+    lines: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return "\n".join([*self.lines, *self.warnings])
+
+
+def answer(
+    group: Group,
+    outcomes: Sequence[Outcome],
+    *,
+    units: UnitSeconds | None = None,
+    num_samples: int | None = None,
+    num_test: int | None = None,
+) -> Answer:
+    """What the outcomes of a group say.
+
+    Args:
+        group: the runs of one setting, on all the data and on folds.
+        outcomes: the result of `outcomes_of` on this group.
+        units: the result of `unit_seconds`; without it the cost is not given in seconds.
+        num_samples: the size of the training set, for the cost.
+        num_test: the size of the test set, for what one point of test error is.
+    """
+    shown = [each for each in outcomes if each.protocol is Protocol.PER_RUN]
+    if best_epochs(shown) is not None:
+        lines = _Tested(group, shown, units, num_samples, num_test).lines
+    else:
+        lines = _Untested(group, shown).lines
+    found = [hardly_learned(group), _horizon_too_short(group)]
+    return Answer(tuple(lines), tuple(warning for warning in found if warning is not None))
+
+
+class Interval(NamedTuple):
+    """A mean difference over the seeds with its 95 % interval; without bounds for a single seed."""
+
+    mean: float
+    low: float | None = None
+    high: float | None = None
+
+
+def paired(one: Outcome, other: Outcome, metric: str = "test_error") -> Interval | None:
+    """How much higher a metric is for one method than for another, seed by seed; None if they share no seed."""
+    mine, theirs = one.by_seed(metric), other.by_seed(metric)
+    found = [mine[seed] - theirs[seed] for seed in sorted(mine.keys() & theirs.keys())]
+    if not found or not all(map(math.isfinite, found)):
+        return None
+    if len(found) == 1:
+        return Interval(found[0])
+    quantile = T_QUANTILES[max(df for df in T_QUANTILES if df <= len(found) - 1)]
+    half = quantile * statistics.stdev(found) / math.sqrt(len(found))
+    return Interval(mean(found), mean(found) - half, mean(found) + half)
+
+
+def describe(method: StoppingMethod) -> str:
+    """A method and its rule, in words."""
+    return ", ".join(filter(None, (_subject(method), _when(method))))
+
+
+def _subject(method: StoppingMethod) -> str:
+    folds = f"{method.folds}-fold cross-validation"
+    return {
+        Kind.SIGNAL: f"{method.signal}".replace("_", " "),
+        Kind.KFOLD: folds,
+        Kind.KFOLD_EACH: f"{folds}, each fold by itself",
+        Kind.KPLUS: f"{folds} and retraining on all the data",
+        Kind.HOLDOUT: f"1/{method.folds} held out",
+        Kind.HOLDOUT_PLUS: f"1/{method.folds} held out and retraining on all the data",
+    }.get(method.kind, method.title)
+
+
+def _when(method: StoppingMethod) -> str:
+    if method.rule is None:
+        return ""
+    rise = "rise" if method.direction is Direction.RISES else "fall"
+    lowest = "lowest" if method.direction is Direction.RISES else "highest"
+    watched = "value" if method.kind is Kind.SIGNAL else "validation loss"
+    when = f"by {rule_name(method.rule)}"
+    if type(method.rule) is NthRise and method.rule == NthRise(method.rule.patience):
+        when = f"at the {ordinal(method.rule.patience)} {rise}"
+    elif type(method.rule) is Patience and method.rule == Patience(method.rule.patience):
+        when = f"{method.rule.patience} epochs after the {lowest} {watched}"
+    return f"{when}{', rolled back' if method.roll_back else ''}"
+
+
+def signal_noise(group: Group, signal: str) -> float | None:
+    """How noisy a signal is: the spread of its values around their course, as a fraction of its range.
+
+    The spread is that of the second differences divided by the square root of 6, which is the standard deviation of
+    independent noise around a course that is locally straight. The median over the runs; None for short curves.
+    """
+    found = []
+    for record in group.full:
+        values = [value for value in curve_of(record, signal) if value is not None and math.isfinite(value)]
+        bends = [a - 2.0 * b + c for a, b, c in zip(values, values[1:], values[2:], strict=False)]
+        if len(bends) > 1 and max(values) > min(values):
+            spread = math.sqrt(math.fsum(bend**2 for bend in bends) / len(bends) / 6.0)
+            found.append(spread / (max(values) - min(values)))
+    return statistics.median(found) if found else None
+
+
+class Validated(NamedTuple):
+    """What the folds left out say about the epochs that a method chose."""
+
+    outcome: Outcome
+    epochs: tuple[int, ...]  # one for each seed
+    error: float  # the mean validation error of the folds at these epochs
+    loss: float
+
+
+def validated(group: Group, outcomes: Sequence[Outcome]) -> list[Validated]:
+    """The methods that choose an epoch for a run on all the data, with the validation error of the folds there."""
+    curves = {name: _validation_by_seed(group, name) for name in ("val_error", "val_loss")}
+    found = []
+    for outcome in outcomes:
+        choices = [choice for choice in outcome.choices if choice.seeds and choice.seeds[0] in curves["val_error"]]
+        if outcome.protocol is Protocol.PER_RUN and choices:
+            at = {name: [value_at(each[c.seeds[0]], c.epoch) for c in choices] for name, each in curves.items()}
+            epochs = tuple(choice.epoch for choice in choices)
+            found.append(Validated(outcome, epochs, mean(at["val_error"]), mean(at["val_loss"])))
+    return found
+
+
+def _validation_by_seed(group: Group, name: str) -> dict[int, Curve]:
+    """The mean curve over the folds of each seed."""
+    for folds in group.folds:
+        if sets := group.fold_sets(folds):
+            return {seed: mean_curve([curve_of(run, name) for run in runs]) for seed, runs in sets.items()}
+    return {}
+
+
+class _Tested:
+    """The five lines with a test set."""
+
+    def __init__(
+        self,
+        group: Group,
+        outcomes: Sequence[Outcome],
+        units: UnitSeconds | None,
+        num_samples: int | None,
+        num_test: int | None,
+    ) -> None:
+        self.group, self.outcomes = group, outcomes
+        self.units, self.num_samples, self.num_test = units, num_samples, num_test
+        main = main_methods(group)
+        listed = [each for each in outcomes if each.method.realizable and "test_error" in each.metrics]
+        among = [each for each in listed if each.method in main] or listed
+        self.contenders = sorted(among, key=lambda each: (each.metrics["test_error"].mean, never_fired(each)))
+        best = best_epochs(outcomes)
+        assert best is not None
+        self.reference = best
+        self.best = self.contenders[0]
+        default = default_method(group)
+        self.default = (find_outcome(outcomes, default) if default is not None else None) or self.best
+        self.never = find_outcome(outcomes, StoppingMethod(Kind.NEVER))
+
+    @property
+    def lines(self) -> list[str]:
+        return [self._best(), self._default(), self._others(), self._cost(), self._certainty()]
+
+    def _best(self) -> str:
+        return (
+            f"Best here: {describe(self.best.method)}: {_percent(self.best)} test error at epoch "
+            f"{self.best.epoch.mean:.0f}. The best epoch, which only the test data shows: {_percent(self.reference)}."
+        )
+
+    def _default(self) -> str:
+        about = f"The default ({describe(self.default.method)}{_silence(self.default)}) has {_percent(self.default)}"
+        if self.default is self.best:
+            return f"{about}: it is the best."
+        return f"{about}: it {_lost(paired(self.default, self.best))} against the best method."
+
+    def _others(self) -> str:
+        never = "" if self.never is None else f"{_lost(paired(self.default, self.never))} against no early stopping"
+        if not self.group.folds:
+            return f"The default {never}; cross-validation was not run."
+        found = [each for kind in (Kind.KFOLD, Kind.KPLUS) if (each := self._of_folds(kind)) is not None]
+        parts = [f"{_lost(paired(self.default, each))} against {_subject(each.method)}" for each in found]
+        rules = " and ".join(dict.fromkeys(_when(each.method) for each in found))
+        return f"The default {'; '.join(filter(None, [never, *parts]))}{f' ({rules})' if rules else ''}."
+
+    def _cost(self) -> str:
+        chosen = {
+            "the default": self.default,
+            "the best method": None if self.default is self.best else self.best,
+            "no early stopping": self.never,
+            "cross-validation": self._of_folds(Kind.KFOLD),
+            "cross-validation and retraining": self._of_folds(Kind.KPLUS),
+        }
+        parts = []
+        for name, outcome in chosen.items():
+            if outcome is not None:
+                cost = relative_cost(outcome, self.group, self.num_samples)
+                spent = total_cost(outcome, self.group.setting, self.num_samples)
+                seconds = "" if self.units is None or spent is None else f" ({_seconds(self.units.seconds(spent))})"
+                parts.append(f"{name} {cost:.1f}{seconds}")
+        return f"Cost for one seed, in trainings to the horizon: {', '.join(parts)}."
+
+    def _of_folds(self, kind: Kind) -> Outcome | None:
+        """The outcome of cross-validation, by patience since its lowest validation loss if that was compared."""
+        found = [each for each in self.outcomes if each.method.kind is kind]
+        return next((each for each in found if each.method.roll_back), next(iter(found), None))
+
+    def _certainty(self) -> str:
+        num = len(self.default.seeds)
+        other = next((each for each in self.contenders if each is not self.default), None)
+        if num == 1 or other is None:
+            return "How sure: a single seed says nothing about chance. Use at least 3 seeds."
+        name = "the best method" if other is self.best else f"the next best ({describe(other.method)})"
+        found = paired(self.default, other)
+        if found is None or found.low is None or found.high is None:
+            return "How sure: the errors of the seeds cannot be compared."
+        sure = found.low > 0.0 or found.high < 0.0
+        verdict = "larger than chance explains" if sure else "chance explains it"
+        point = ""
+        if self.num_test:
+            point = f" One point is {self.num_test / 100:.1f} of {self.num_test} test samples."
+        return (
+            f"How sure: with {num} seeds, the default minus {name} is {100 * found.mean:+.1f} points, 95 % interval "
+            f"{100 * found.low:+.1f} to {100 * found.high:+.1f}: {verdict}. The best of {len(self.contenders)} methods "
+            f"on the same seeds looks better than it is.{point}"
+        )
+
+
+class _Untested:
+    """The five lines without a test set: nothing is said about the test error."""
+
+    def __init__(self, group: Group, outcomes: Sequence[Outcome]) -> None:
+        self.group, self.outcomes = group, outcomes
+        self.found = validated(group, outcomes)
+        default = default_method(group)
+        self.default = find_outcome(outcomes, default) if default is not None else None
+        self.curves = list(_validation_by_seed(group, "val_error").values())
+
+    @property
+    def lines(self) -> list[str]:
+        return [self._folds(), self._default(), self._agreement(), self._noise(), self._certainty()]
+
+    def _folds(self) -> str:
+        start = "There is no test set, so nothing is said about the test error."
+        if not self.curves:
+            return f"{start} There are no folds either, so no epoch can be called better than another."
+        curve = mean_values(self.curves)
+        best = best_epoch(curve)
+        lowest = "never finite" if best is None else f"lowest at epoch {best}, {100 * curve[best]:.1f} %"
+        num = sum(len(runs) for k in self.group.folds for runs in self.group.fold_sets(k).values())
+        return f"{start} On the {num} folds left out, the mean validation error is {lowest}."
+
+    def _default(self) -> str:
+        if self.default is None:
+            return "The default signal could not be measured here."
+        epochs = _listed([choice.epoch for choice in self.default.choices])
+        method = f"{describe(self.default.method)}{_silence(self.default)}"
+        text = f"The default ({method}) chose epoch {epochs}, one for each seed"
+        mine = next((each for each in self.found if each.outcome is self.default), None)
+        if mine is None:
+            return f"{text}."
+        never = next((each for each in self.found if each.outcome.method.kind is Kind.NEVER), None)
+        last = "" if never is None else f"; at the last epoch it is {100 * never.error:.1f} %"
+        return f"{text}: the validation error of the folds there is {100 * mine.error:.1f} %{last}."
+
+    def _agreement(self) -> str:
+        main = [each for each in self.outcomes if each.method in main_methods(self.group)]
+        chosen = {describe(each.method): round(each.epoch.mean) for each in main if each.method.kind is not Kind.NEVER}
+        each = f"the methods chose epochs {min(chosen.values())} to {max(chosen.values())} on average" if chosen else ""
+        runs = [run for k in self.group.folds for runs in self.group.fold_sets(k).values() for run in runs]
+        best = [best_epoch([math.nan if v is None else v for v in curve_of(run, "val_error")]) for run in runs]
+        known = [epoch for epoch in best if epoch is not None]
+        if not known:
+            return f"Agreement: {each}." if each else "Agreement: there is nothing to compare."
+        quarters = statistics.quantiles(known, n=4) if len(known) > 1 else [known[0]] * 3
+        return (
+            f"Agreement: single folds are best at epochs {min(known)} to {max(known)} (half of them from "
+            f"{quarters[0]:.0f} to {quarters[2]:.0f}); {each}."
+        )
+
+    def _noise(self) -> str:
+        noise = {label: found for label in measured_signals(self.group) if (found := signal_noise(self.group, label))}
+        if not noise:
+            return "Noise: the curves are too short to tell."
+        default = None if self.default is None else self.default.method.signal
+        ranked = sorted(noise, key=lambda label: noise[label])
+        parts = [f"{ranked[0]} is the quietest, {100 * noise[ranked[0]]:.0f} %"]
+        if default in noise and default != ranked[0]:
+            parts.insert(0, f"{default} has {100 * noise[default]:.0f} %")
+        if len(ranked) > 1 and ranked[-1] != default:
+            parts.append(f"{ranked[-1]} the noisiest, {100 * noise[ranked[-1]]:.0f} %")
+        return f"Noise of the signals, from epoch to epoch, of their range: {'; '.join(parts)}.".replace("_", " ")
+
+    def _certainty(self) -> str:
+        num = len(self.group.full)
+        seeds = "1 seed" if num == 1 else f"{num} seeds"
+        if not self.curves:
+            return f"How sure: {seeds}, and nothing that was not trained on. Add --folds 5, or a test set."
+        return (
+            f"How sure: {seeds}. If some labels are wrong, so are those of the folds left out; and the models of the "
+            "folds saw less data. A test set with checked labels would say more."
+        )
+
+
+def relative_cost(outcome: Outcome, group: Group, num_samples: int | None) -> float:
+    """The cost of a method for one seed, in trainings to the horizon without any measurement."""
+    spent = total_cost(outcome, group.setting, num_samples)
+    if spent is None:
+        return math.nan
+    records = [*group.full, *group.folded]
+    horizon = max(len(record.epochs) for record in records)
+    size = group.setting.num_samples if num_samples is None else num_samples
+    assert size is not None
+    return spent.batch_gradients / (horizon * math.ceil(size / group.setting.batch_size))
+
+
+def _horizon_too_short(group: Group) -> str | None:
+    """A warning if the best epoch is so late that later ones may be better."""
+    name = "test_error" if any(has(record, "test_error") for record in group.full) else "val_error"
+    records = group.full if name == "test_error" else group.folded
+    curves = [curve_of(record, name) for record in records if has(record, name)]
+    if not curves:
+        return None
+    values = mean_values(curves)
+    best = best_epoch(values)
+    if len(values) < 2 or best is None or best < LATE * (len(values) - 1):
+        return None
+    what = "test" if name == "test_error" else "validation"
+    return (
+        f"The horizon may be too short to judge: the {what} error is lowest at epoch {best} of {len(values)}, so it "
+        f"may fall further, and no method could have stopped too late. Train longer: --epochs {2 * len(values)}."
+    )
+
+
+def _percent(outcome: Outcome) -> str:
+    return f"{100.0 * outcome.metrics['test_error'].mean:.1f} %"
+
+
+def _silence(outcome: Outcome) -> str:
+    """How often the rule of a method did not fire, if that happened."""
+    num = len(outcome.choices) - outcome.num_fired
+    if outcome.method.rule is None or num == 0:
+        return ""
+    return (
+        ", which never fired"
+        if never_fired(outcome)
+        else f", which did not fire for {num} of {len(outcome.choices)} seeds"
+    )
+
+
+def _lost(found: Interval | None) -> str:
+    if found is None:
+        return "cannot be compared"
+    points = round(100.0 * found.mean, 1)
+    return f"{'lost' if points > 0.0 else 'gained'} {abs(points):.1f} points" if points else "lost nothing"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+def _listed(epochs: Sequence[int]) -> str:
+    shown = [*map(str, epochs[:10]), *["..."] * (len(epochs) > 10)]
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
