@@ -11,6 +11,7 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
+import os
 import re
 import sys
 import types
@@ -34,6 +35,7 @@ TaskFunction: TypeAlias = Callable[..., Any]
 
 FUNCTION = "task"  # the name of the function in a file, unless another is given
 NOT_OF_USER = {"heldin", *sys.stdlib_module_names}
+_imported: set[str] = set()  # modules that the latest task file imported from its folder
 _REFERENCE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
@@ -53,7 +55,11 @@ class TaskSource:
     def find(cls, task: TaskFunction | str | Path) -> TaskSource:
         """The source of a function, a class or a reference."""
         if isinstance(task, (str, Path)):
-            return cls(reference=str(task))
+            path, _, function = _split_reference(str(task))
+            if path is None:
+                return cls(reference=str(task))
+            absolute = Path(path).expanduser().resolve()  # workers may be in another folder
+            return cls(reference=f"{absolute}:{function}" if function else str(absolute))
         if not callable(task):
             raise ArgumentError(
                 "A task should be a function that returns model, loss, optimizer and data, or where it is, such as "
@@ -64,7 +70,10 @@ class TaskSource:
     @property
     def where(self) -> str:
         """How messages call it."""
-        return self.reference if self.reference is not None else getattr(self.function, "__name__", "the task")
+        if self.reference is None:
+            return getattr(self.function, "__name__", "the task")
+        here = f"{Path.cwd()}{os.sep}"
+        return self.reference.removeprefix(here)
 
     @property
     def name(self) -> str:
@@ -285,22 +294,33 @@ def _import_file(path: str) -> types.ModuleType:
     file = Path(path).expanduser()
     if not file.is_file():
         raise ArgumentError(
-            f"The task should be a file, or package.module:function. Found no file {path}. "
+            f"The task should be a file, or package.module:function. Found no file {file.name} in {file.parent}. "
             "`heldin compare --new task.py` writes one."
         )
     name = f"_heldin_task_{file.stem}"
     spec = importlib.util.spec_from_file_location(name, file.resolve())
     if spec is None or spec.loader is None:
-        raise ArgumentError(f"The task should be a Python file. Found {path}. Rename it to end with .py.")
+        raise ArgumentError(f"The task should be a Python file. Found {file.name}. Rename it to end with .py.")
     module = importlib.util.module_from_spec(spec)
+    while _imported:  # they may have changed since
+        sys.modules.pop(_imported.pop(), None)
+    before = {*sys.modules}
     sys.modules[name] = module  # dataclasses and others look their module up
+    importlib.invalidate_caches()
     try:
         exec(compile(file.read_bytes(), str(file.resolve()), "exec"), vars(module))  # always the present text
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # also of sys.exit() in a script
-        raise ArgumentError(f"{path} cannot be imported: {describe_error(error)}") from error
+        raise ArgumentError(f"{file.name} cannot be imported: {describe_error(error)}") from error
+    finally:
+        _imported.update(each for each in {*sys.modules} - before if _is_beside(sys.modules[each], file))
     return module
+
+
+def _is_beside(module: types.ModuleType, file: Path) -> bool:
+    found = Path(str(getattr(module, "__file__", None) or "."))
+    return file.resolve().parent in found.parents and "site-packages" not in found.parts
 
 
 def _import_module(name: str, reference: str) -> types.ModuleType:
