@@ -101,7 +101,8 @@ VERBS = [*((verb,) for verb in COMMANDS if verb != "data"), *(("data", verb) for
 
 def test_verbs():
     assert {verb[0] for verb in VERBS} == {
-        "demo", "compare", "run", "status", "replay", "table", "figure", "report", "signals", "presets", "data", "doctor",
+        "demo", "compare", "run", "status", "replay", "table", "figure", "report", "signals", "presets", "data",
+        "doctor",
     }  # fmt: skip
     assert {verb[1] for verb in VERBS if verb[0] == "data"} == {"list", "fetch", "check"}
 
