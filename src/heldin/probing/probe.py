@@ -56,7 +56,7 @@ Result = TypeVar("Result")
 
 MODES: tuple[Mode, ...] = ("train", "eval")
 MIN_ZEROS = 2  # losses of exactly 0 in a batch that cause a warning
-ORDINARY = 1e-4  # of the mean loss: what the smallest other loss exceeds, if zeros are not due to rounding
+ORDINARY = 1e-4  # the smallest other loss exceeds it, also relative to their mean, if zeros are not due to rounding
 REENTRANT = (
     "Gradients of the model should be computable without writing to `.grad`. Found reentrant gradient checkpointing, "
     "with which they are not. Write checkpoint(..., use_reentrant=False), which torch recommends; in transformers it "
@@ -372,7 +372,7 @@ class Probe:
         if not MIN_ZEROS <= num_zeros < losses.numel():
             return
         others = losses[losses != 0.0].abs()
-        if others.min() > ORDINARY * others.mean():
+        if others.min() > ORDINARY * max(float(others.mean()), 1.0):
             self.warn_once(
                 "losses of 0",
                 f"{num_zeros} of the {losses.numel()} losses of a batch are exactly 0 and count as samples. That is "
