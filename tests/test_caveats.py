@@ -190,7 +190,19 @@ def test_a_decision_to_continue_has_no_caveats():
         (nn.L1Loss(), [1.0, 3.0, 1.0, 3.0], None),
         (None, [0, 1, 0, 1], None),
     ],
-    ids=str,
+    ids=[
+        "cross-entropy",
+        "function",
+        "ignored targets",
+        "binary",
+        "one class",
+        "squared error",
+        "label smoothing",
+        "class weights",
+        "probabilities",
+        "another loss",
+        "no loss",
+    ],
 )
 def test_the_loss_of_a_constant_prediction(loss_fn, targets, expected):
     found = constant_loss(loss_fn, [(torch.zeros(2, 1), part) for part in torch.tensor(targets).split(2)])
