@@ -1,4 +1,4 @@
-"""`python -m study choose | list | run | build`."""
+"""`python -m study choose | list | run | build | free-readings`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The commands `choose`, `list`, `run` and `build`."""
+"""The commands `choose`, `list`, `run`, `build` and `free-readings`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from heldin.cli.options import NUM_CORES, parse_seeds
-from heldin.cli.output import note, resumable, show_rows
+from heldin.cli.output import note, resumable, show, show_rows
 from heldin.errors import HeldinError
 from heldin.lab.store import Store
 from study.choice import is_decided
@@ -114,3 +114,21 @@ def build(
         note(f"{num_trials} trials and {num_runs} runs are bundled.")
     for path in write_page(Results.bundled()):
         note(str(path))
+
+
+@app.command("free-readings")
+def free_readings() -> None:
+    """Compare readings from the gradients of training with those of extra passes, on the bundled runs."""
+    from statistics import median
+
+    from study.free_readings import compare, table
+    from study.results import Results
+
+    pairs = compare(run.record for run in Results.bundled().runs)
+    correlations = sorted({pair.run_id: pair.correlation for pair in pairs}.values())
+    show(table(pairs).markdown())
+    quarter = len(correlations) // 4
+    show(
+        f"\nCorrelation of the two curves over epochs: median {median(correlations):.2f}, quartiles "
+        f"{correlations[quarter]:.2f} and {correlations[-quarter - 1]:.2f}, lowest {correlations[0]:.2f}."
+    )

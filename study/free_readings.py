@@ -8,7 +8,7 @@ epoch. A run that was trained twice, once with each signal, counts too: records 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
@@ -17,6 +17,7 @@ import numpy
 from heldin.errors import ArgumentError
 from heldin.lab.curves import groups, has
 from heldin.lab.store import RunRecord
+from heldin.lab.tables import Cell, Table
 from heldin.rules import NthRise, RiseAbove, Rule, first_after_fall, replay
 from study.evaluation import Target
 
@@ -74,6 +75,24 @@ def summarize(pairs: Iterable[Pair], rule: str) -> dict[str, float]:
         found[f"regret_in_{target.value}_free"] = fmean(free for free, _ in regrets)
         found[f"regret_in_{target.value}_paid"] = fmean(paid for _, paid in regrets)
     return found
+
+
+def table(pairs: Sequence[Pair]) -> Table:
+    """Return one row per rule: how often both stop at the same epoch, and the mean regrets of both readings."""
+    rows = []
+    for rule in dict.fromkeys(pair.rule for pair in pairs):
+        found = summarize(pairs, rule)
+        row: dict[str, Cell] = {
+            "rule": rule,
+            "runs": int(found["num_runs"]),
+            "same epoch": int(found["same_epoch"]),
+            "median distance": found["median_distance_of_epochs"],
+        }
+        for target, unit in ((Target.LOSS, "loss"), (Target.ERROR, "points of error")):
+            for kind in ("free", "paid"):
+                row[f"{unit}, {kind}"] = float(f"{found[f'regret_in_{target.value}_{kind}']:.3g}")
+        rows.append(row)
+    return Table.from_rows(rows)
 
 
 def _pair(record: RunRecord, name: str, rule: Rule) -> Pair:

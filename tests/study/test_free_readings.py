@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 from tests.records import record_of
@@ -11,7 +12,8 @@ from heldin.errors import ArgumentError
 from heldin.lab.spec import RunSpec
 from heldin.rules import NthRise
 from study.evaluation import Target
-from study.free_readings import FREE, PAID, compare, summarize
+from study.free_readings import FREE, PAID, compare, summarize, table
+from study.results import Results
 
 SPEC = RunSpec(dataset="digits", num_samples=100, batch_size=10, epochs=6, signals=(PAID, FREE))
 RULES = {"1st rise": NthRise(1)}
@@ -77,3 +79,12 @@ def test_records_without_both_curves_are_refused():
         compare([record(None, [1.0] * 6)])
     with pytest.raises(ArgumentError, match="one of those compared"):
         summarize([], "1st rise")
+
+
+def test_the_figures_in_the_documentation_are_those_of_the_bundled_runs():
+    runs = Results.bundled().runs
+    pairs = compare([run.record for run in runs])
+    text = (Path(__file__).parents[2] / "docs" / "concepts.md").read_text(encoding="utf-8")
+    for line in table(pairs).markdown().splitlines():
+        assert line in text
+    assert f"on {len(runs)} runs of {len({run.setting for run in runs})} settings" in text
