@@ -16,6 +16,7 @@ from dataclasses import dataclass, fields
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
+import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
@@ -28,7 +29,7 @@ from heldin.probing.losses import NEEDS_SAMPLE_LOSSES
 from heldin.probing.outputs import outputs
 from heldin.probing.per_sample import ClassMoments, Moments, class_moments, sample_moments
 from heldin.probing.probe import BatchResult, Probe
-from heldin.probing.rescaling import DIFFERENTIATED, OF_BATCH_LOSS, Rescale
+from heldin.probing.rescaling import DIFFERENTIATED, OF_BATCH_LOSS, BatchProblem, Rescale, find_problem
 from heldin.probing.steps import random_label_step, stepped_outputs
 from heldin.probing.training_gradients import TrainingPass
 
@@ -139,6 +140,10 @@ class Need(ABC, Generic[Payload]):
         """Why it cannot be computed from the gradients of training (`probes="training"`), or None if it can."""
         return f"It needs {type(self).__name__}, which training does not compute."
 
+    def size_problem(self, batch_size: int) -> BatchProblem | None:
+        """Why it cannot be computed on batches of this size, or None if it can."""
+        return None
+
     @abstractmethod
     def cost(self, num_batches: int, batch_size: int) -> Cost:
         """The cost of one measurement on `num_batches` batches. Per-sample gradients count as those of their batch."""
@@ -231,6 +236,11 @@ class BatchGradients(Need[Gram]):
         if self.rescale == "pooled_std":
             return "rescale='pooled_std' needs the losses of further batches."
         return None
+
+    def size_problem(self, batch_size: int) -> BatchProblem | None:
+        losses = torch.arange(min(batch_size, 3)).double()  # they differ: only their number can be a problem
+        found = find_problem(losses, self.rescale, 0.0)
+        return found if found is not None and found.is_size else None
 
     def facts(self, payload: Gram) -> dict[str, Any]:
         losses, sizes = payload.losses[: payload.split], payload.num_samples[: payload.split]

@@ -31,11 +31,9 @@ from heldin.lab.schema import EpochSchema, JsonObject
 from heldin.lab.spec import RunSpec, parse_signal
 from heldin.lab.store import RunFolder, RunRecord, Store, wrong_checkpoint
 from heldin.measuring import NUM_BATCHES, NUM_POOLED, Probes, SignalReader
-from heldin.needs import BatchGradients
 from heldin.probing.batches import Batch
 from heldin.probing.isolation import derive_seed, seeded_randomness
 from heldin.probing.losses import LossFunction, unreduced
-from heldin.probing.rescaling import find_problem
 from heldin.signals import Memory, Signal
 
 if TYPE_CHECKING:
@@ -196,9 +194,8 @@ def _require_enough_data(spec: RunSpec, arrays: Arrays, num: int) -> None:
         )
     for label in spec.signals:
         needs = parse_signal(label).signal.needs
-        size = torch.arange(min(spec.batch_size, 3)).double()  # losses that differ: only their number can be a problem
-        problem = find_problem(size, needs.rescale, 0.0) if isinstance(needs, BatchGradients) else None
-        if problem is not None and problem.is_size:
+        problem = needs.size_problem(spec.batch_size)
+        if problem is not None:
             raise ArgumentError(
                 f"The signal {label!r} needs larger batches. Found `batch_size = {spec.batch_size}`: of a batch, "
                 f"{problem.value}. Choose another batch_size, or signals with rescale=none or rescale=pooled_std."
