@@ -108,7 +108,7 @@ def test_a_damaged_run_raises_only_if_it_is_requested(store):
     folder = damage(store, "spec.json")
     require_store(store, [spec for run, spec in specs.items() if run != folder.name])
     with pytest.raises(
-        DamagedRunError, match=f"1 of the runs are damaged.\n.*{folder.name}/spec.json: it should be JSON"
+        DamagedRunError, match=f"1 of the runs is damaged.\n.*{folder.name}/spec.json: it should be JSON"
     ):
         require_store(store, [specs[folder.name]])
 

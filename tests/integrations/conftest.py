@@ -17,6 +17,7 @@ from __future__ import annotations
 import importlib
 import json
 import multiprocessing
+import runpy
 import signal
 import socket
 import sys
@@ -228,21 +229,15 @@ def check_kept_weights(request, train, same_state):
 
 
 @pytest.fixture
-def check_example(tmp_path, monkeypatch, capsys):
-    """Run an example with and without the lines marked `# +`: only the first of them stops early."""
+def check_example():
+    """Run an example with a stopper that stops at the first rise, and without one: training is the same until then."""
 
-    def check(name: str, *, num_added: int, epochs: int) -> None:
-        path = EXAMPLES / f"{name}.py"
-        lines = path.read_text().splitlines()
-        plain = ["" if line.endswith("# +") else line for line in lines]
-        assert sum(line.endswith("# +") for line in lines) == num_added
-        monkeypatch.chdir(tmp_path)
-        printed = []
-        for source in (lines, plain):
-            exec(compile("\n".join(source), str(path), "exec"), {"__name__": "__main__"})
-            printed.append(capsys.readouterr().out)
-        assert "gradient disparity rose for the 5th time" in printed[0]
-        assert [f"trained for {epochs} epochs" in text for text in printed] == [False, True]
+    def check(name: str, **options: Any) -> None:
+        example = runpy.run_path(str(EXAMPLES / f"{name}.py"))
+        stopped = example["train"](example["HeldInStopping"](patience=1, **options), epochs=20)
+        errors = example["train"](epochs=20)
+        assert len(stopped) < len(errors) == 20
+        assert stopped == errors[: len(stopped)]
 
     return check
 

@@ -68,8 +68,8 @@ def test_two_ranks_agree(check_ranks_agree):
     check_ranks_agree("accelerate_run")
 
 
-def test_the_example_stops_early_with_four_added_lines(check_example):
-    check_example("accelerate_digits", num_added=4, epochs=100)
+def test_the_example_trains_the_same_until_it_stops(check_example):
+    check_example("accelerate_digits", loss_fn=nn.CrossEntropyLoss())
 
 
 def test_mixed_precision_is_measured_in_full_precision(run):
@@ -139,7 +139,7 @@ def test_a_model_that_returns_its_loss_needs_no_other(run, program):
     pairs = list(loop.loader)
     own.step([{"x": x, "labels": y} for x, y in pairs])
     given.step(pairs)
-    assert own.stopper.history == given.stopper.history
+    assert own.stopper.history[0].values == given.stopper.history[0].values
     with pytest.raises(BatchesError, match="`labels`"):
         attach(loop, loss_fn=None).step(pairs)
 

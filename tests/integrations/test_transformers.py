@@ -155,8 +155,8 @@ def test_two_ranks_agree(check_ranks_agree):
     assert result["logged"] == result["values"]
 
 
-def test_the_example_stops_early_with_two_added_lines(check_example):
-    check_example("transformers_digits", num_added=2, epochs=40)
+def test_the_example_trains_the_same_until_it_stops(check_example):
+    check_example("transformers_digits")
 
 
 MODELS = {
@@ -331,7 +331,7 @@ def test_a_compute_loss_may_use_keys_that_the_model_does_not_take(run, data, mak
     def losses(model, batch):
         return batch["weight"] * class_losses(model, batch)
 
-    samples = [{**data[i], "weight": float(i % 3)} for i in range(len(data))]
+    samples = [{**data[i], "weight": float(i % 3 + 1)} for i in range(len(data))]
     values = []
     for arguments in ({}, {"sample_losses": losses}):
         options = {"num_train_epochs": 1, "remove_unused_columns": False, "subclass": Weighted}

@@ -305,7 +305,7 @@ GOOD = RunSpec(dataset="digits", num_samples=40, batch_size=10)
         ({"num_samples": None, "batch_size": 1438}, "at most 1437"),
         ({"num_samples": None, "fold": 0, "folds": 1438}, "at most"),
         ({"signals": ("train_val_disparity",)}, "compares with the fold left out"),
-        ({"model": "resnet18"}, r"takes samples of shape \(3, 32, 32\)"),
+        ({"model": "vgg13"}, r"takes samples of shape \(3, 32, 32\)"),
         ({"model": "mrnet"}, r"takes samples of shape \(slices, 3, h, w\)"),
         ({"scale": 1e-6}, "leaves each layer a channel"),
         ({"dataset": "breast_cancer", "augment": True}, "Augmentation needs images"),
