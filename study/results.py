@@ -46,7 +46,7 @@ from study.running import chosen_settings, recorded_trials, study_runs
 from study.settings import SLOTS, Slot
 
 FOLDER = Path(__file__).parent / "results"
-TRIALS, RUNS = "trials", "runs"
+TRIALS, RUNS = "trials", "records"
 REMEDY = "Restore the file (git checkout), or run it again: python -m study run, then python -m study build --keep."
 MAX_COST = 0.25  # of cross-validation
 

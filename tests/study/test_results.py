@@ -10,7 +10,7 @@ from heldin.lab.store import RunRecord
 from study.candidates import PAPER
 from study.evaluation import Target, Validation
 from study.page import PAGE, failures, page, write_page
-from study.results import FOLDER, HYPOTHESES, Results, bundled_trials
+from study.results import FOLDER, HYPOTHESES, RUNS, Results, bundled_trials
 from study.running import CHOSEN
 from study.settings import FOLDS, SLOTS
 
@@ -119,6 +119,6 @@ def test_the_settings_are_those_that_the_rule_chooses_from_the_bundled_trials():
 
 
 def test_bundled_runs_are_those_of_the_settings():
-    files = list((FOLDER / "runs").glob("*.gz"))
+    files = list((FOLDER / RUNS).glob("*.gz"))
     results = Results.bundled()
     assert len({run.setting for run in results.runs}) == len(files)
