@@ -10,7 +10,7 @@ from statistics import fmean
 from heldin.lab.store import write_atomically
 from heldin.lab.tables import Cell, Table
 from study.candidates import CANDIDATES, NEVER, PAPER
-from study.evaluation import Difference, Summary, Target, Validation, by_setting, neighbours
+from study.evaluation import CLEARLY_WORSE, Difference, Summary, Target, Validation, by_setting, neighbours
 from study.results import HYPOTHESES, Results
 
 FOLDER = Path(__file__).parent
@@ -153,13 +153,13 @@ def by_dataset(results: Results, target: Target) -> Table:
 
 def failures(results: Results) -> Table:
     """Return the settings in which the paper's rule is clearly worse than not stopping."""
-    margins = {Target.LOSS: 0.01, Target.ERROR: 1.0}
     rows = []
     for target in Target:
+        margin = CLEARLY_WORSE[target.value]
         paper, never = (by_setting(results.outcomes[name], target) for name in (PAPER.name, NEVER.name))
         for setting in paper:
-            if paper[setting] > never[setting] + margins[target]:
-                relative = (paper[setting] - never[setting]) / margins[target]
+            if paper[setting] > never[setting] + margin:
+                relative = (paper[setting] - never[setting]) / margin
                 row: dict[str, Cell] = {
                     "setting": results.slots[setting],
                     "regret in": UNITS[target],

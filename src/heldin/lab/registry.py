@@ -137,7 +137,7 @@ def check_optimizer(name: str, options: Sequence[str], *, weight_decay: float = 
     given = _parse_options("optimizer_options", options)
     if "lr" in given:
         raise ArgumentError(
-            f"The learning rate is a field of its own. Found `optimizer_options = {list(options)}`. "
+            f"The learning rate is a separate field. Found `optimizer_options = {list(options)}`. "
             f"Set `learning_rate = {given['lr']}` instead."
         )
     known = _options_of(kind)

@@ -199,7 +199,7 @@ def _read(dataset: Any, where: str, digest: Any) -> tuple[Samples, Tensor]:
 
 
 def _stored_tensors(dataset: Any) -> tuple[Tensor, ...] | None:
-    """The tensors of a `TensorDataset`, or of a `Subset` of one; None for a dataset with code of its own."""
+    """The tensors of a `TensorDataset`, or of a `Subset` of one; None for a dataset with its own code."""
     if type(dataset) is Subset:
         return _stored_tensors(dataset.dataset)
     return dataset.tensors if type(dataset) is TensorDataset else None
