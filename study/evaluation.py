@@ -307,12 +307,14 @@ class Difference:
 
 
 def difference(one: Sequence[Outcome], other: Sequence[Outcome], target: Target, *, seed: int = 0) -> Difference:
-    """Compare two methods on the settings that both have; settings are resampled with replacement."""
-    ours, theirs = by_setting(one, target), by_setting(other, target)
-    shared = sorted(ours.keys() & theirs.keys())
+    """Compare two methods on the runs that both have; settings are resampled with replacement."""
+    shared = {outcome.run.record.id for outcome in one} & {outcome.run.record.id for outcome in other}
     if not shared:
-        raise ArgumentError("The two methods should have at least one setting in common. Found none.")
-    values = numpy.array([ours[name] - theirs[name] for name in shared])
+        raise ArgumentError("The two methods should have at least one run in common. Found none.")
+    ours, theirs = (
+        by_setting([outcome for outcome in each if outcome.run.record.id in shared], target) for each in (one, other)
+    )
+    values = numpy.array([ours[name] - theirs[name] for name in sorted(ours)])
     rng = numpy.random.default_rng(seed)
     resampled = values[rng.integers(len(values), size=(NUM_RESAMPLES, len(values)))].mean(axis=1)
     low, high = numpy.quantile(resampled, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])

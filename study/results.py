@@ -141,9 +141,9 @@ class Results:
         return summarize(self.outcomes[name], target)
 
     def compared(self, name: str, target: Target, other: str = PAPER.name) -> Difference | None:
-        """Return the regret of a method minus that of another, on the settings that both have; None without any."""
+        """Return the regret of a method minus that of another, on the runs that both have; None without any."""
         one, second = self.outcomes.get(name, ()), self.outcomes.get(other, ())
-        shared = {outcome.setting for outcome in one} & {outcome.setting for outcome in second}
+        shared = {outcome.run.record.id for outcome in one} & {outcome.run.record.id for outcome in second}
         return difference(one, second, target) if shared else None
 
     def left_out(self, target: Target) -> list[LeftOut]:

@@ -88,10 +88,10 @@ def chosen_settings(path: Path = CHOSEN) -> dict[str, RunSpec]:
 
 
 def study_runs(settings: Sequence[RunSpec]) -> list[RunSpec]:
-    """Return all runs of these settings: seed by seed, those on all the data before the folds."""
+    """Return all runs of these settings: those on all the data, then the folds, seed by seed."""
     runs = [spec for setting in settings for spec in (*full_runs(setting), *fold_runs(setting))]
     position = {setting_of(setting).id: number for number, setting in enumerate(settings)}
-    return sorted(runs, key=lambda spec: (spec.seed, spec.fold is not None, position[setting_of(spec).id]))
+    return sorted(runs, key=lambda spec: (spec.fold is not None, spec.seed, position[setting_of(spec).id]))
 
 
 def run_study(
