@@ -10,6 +10,7 @@ from statistics import fmean
 from heldin.lab.store import write_atomically
 from heldin.lab.tables import Cell, Table
 from study.candidates import CANDIDATES, NEVER, PAPER
+from study.caveats import caveat_scores
 from study.evaluation import CLEARLY_WORSE, Difference, Summary, Target, Validation, by_setting, neighbours
 from study.results import HYPOTHESES, Results
 
@@ -58,6 +59,7 @@ def page(results: Results) -> str:
     parts += ["## Chosen on other datasets", _LEFT_OUT]
     parts += [left_out(results, target).markdown() for target in Target]
     parts += ["## How sensitive the constants are", sensitivity(results).markdown()]
+    parts += ["## How often caveats are right", _CAVEATS, caveats(results).markdown()]
     parts += [f"All {len(results.candidates)} candidates are in [{DETAILS}]({DETAILS})."]
     return "\n\n".join(parts) + "\n"
 
@@ -69,6 +71,14 @@ _FAILURES = (
 _LEFT_OUT = (
     "For each dataset, the candidate with the lowest mean regret on all other datasets, and its regret on this one. "
     "What is chosen on some data is only worth something if it is good on other data too."
+)
+
+
+_CAVEATS = (
+    "A stop is bad if its test error is more than a point above that of the best epoch, or its test loss more than 5 % "
+    "above the lowest. Of the stops with a caveat, how many are bad; of those without, how many; and of the bad stops, "
+    "how many have it. A caveat is worth something if the first share is clearly larger than the second. Learning "
+    "rates do not change here and predictions are not recorded, so two kinds of caveats cannot occur."
 )
 
 
@@ -199,6 +209,30 @@ def sensitivity(results: Results) -> Table:
         for each in (center, *neighbours(center, CANDIDATES))
     ]
     return Table.from_rows(rows)
+
+
+def caveats(results: Results) -> Table:
+    """Return how often the caveats of the paper's rule and of the first hypothesis are right; those that occur."""
+    rows: list[dict[str, Cell]] = []
+    for method in (PAPER, HYPOTHESES[0]):
+        for score in caveat_scores(method, results.runs):
+            if score.kind is None or score.num_flagged:
+                row: dict[str, Cell] = {
+                    "way of stopping": SHORT[method.name],
+                    "a stop is bad by": UNITS[score.target],
+                    "caveat": "any" if score.kind is None else score.kind.value.replace("_", " "),
+                    "stops": score.num_stops,
+                    "with it": score.num_flagged,
+                    "bad with it": _share(score.precision),
+                    "bad without": _share(score.bad_otherwise),
+                    "bad ones that have it": _share(score.recall),
+                }
+                rows.append(row)
+    return Table.from_rows(rows)
+
+
+def _share(value: float) -> str | None:
+    return None if math.isnan(value) else f"{value:.0%}"
 
 
 def details(results: Results) -> str:
