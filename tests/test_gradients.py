@@ -104,12 +104,22 @@ def test_identical_gradients_have_distance_zero():
     assert [gram.distance(i, j) for i, j in gram.pairs()] == [0.0] * 3
 
 
-def test_scales_multiply_the_rows():
+@pytest.mark.parametrize("scales", [(2.0, 0.5, -1.0), (1.0, 0.0, 3.0), (0.0, 2.0, 1.0), (1e-9, 1.0, 1e9)], ids=str)
+def test_scales_multiply_the_rows(scales):
     matrix = torch.randn(3, 20)
-    found = gradients(matrix, scales=(2.0, 0.5, -1.0))
-    exact = matrix.double() * torch.tensor([[2.0], [0.5], [-1.0]])
+    found = gradients(matrix, scales=scales)
+    exact = matrix.double() * torch.tensor(scales, dtype=torch.float64).unsqueeze(1)
     assert torch.allclose(found.matrix(), exact)
     assert torch.allclose(inner_products(found.gram(inner=True)), exact @ exact.T, rtol=1e-5)
+    assert_distances_equal(found.gram(), exact, 1e-6)
+
+
+def test_distances_are_exact_for_rows_that_are_close_only_after_scaling():
+    first, second = torch.randn(2, 5000).double()
+    matrix = torch.stack([first, second, 3.0 * second + 1e-4 * torch.randn(5000)]).float()
+    scales = (1.0, 3.0, 1.0)
+    exact = matrix.double() * torch.tensor(scales).unsqueeze(1)
+    assert_distances_equal(gradients(matrix, scales=scales).gram(), exact, 1e-5)
 
 
 def test_gradients_that_are_not_finite_have_a_distance_that_is_not_finite():

@@ -160,8 +160,8 @@ class TaskSource:
     def _call(self) -> Task:
         function = self.load()
         try:
-            arguments = _arguments(function, self.where)
-            return as_task(function(**arguments), self.where)
+            _require_no_arguments(function, self.where)
+            return as_task(function(), self.where)
         except HeldinError:
             raise
         except Exception as error:
@@ -259,8 +259,8 @@ def _same_weights(one: nn.Module, other: nn.Module) -> bool:
     return mine.keys() == theirs.keys() and all(torch.equal(mine[key], theirs[key]) for key in mine)
 
 
-def _arguments(function: TaskFunction, where: str) -> dict[str, int]:
-    """The arguments of the call: none; anything that has no default is refused."""
+def _require_no_arguments(function: TaskFunction, where: str) -> None:
+    """Refuse a function with arguments that have no default."""
     try:
         needed = [
             parameter.name
@@ -275,7 +275,6 @@ def _arguments(function: TaskFunction, where: str) -> dict[str, int]:
             f"{where} is called without arguments. Found {', '.join(needed)} without a default. heldin seeds the "
             "random streams before each call, so a seed is not needed."
         )
-    return {}
 
 
 def _split_reference(reference: str) -> tuple[str | None, str, str]:
