@@ -140,13 +140,25 @@ def _what(task: str | None, data: Path | None, changes: dict[str, Any]) -> tuple
                 f"--data should be an .npz file with the arrays x_train and y_train. Found {found}. "
                 "Write one: numpy.savez('my.npz', x_train=x, y_train=y)."
             )
-        return spec_from({"dataset": f"npz:{data.stem}", **changes}), data.resolve().parent
+        folder = data.resolve().parent
+        spec = spec_from({"dataset": f"npz:{data.stem}", **changes})
+        return spec if "batch_size" in changes else spec.with_(batch_size=_batch_size(spec, folder)), folder
     if "dataset" not in changes:
         raise ArgumentError(
             "heldin compare needs a task, or data. Found neither. `heldin compare --new task.py` writes a task to "
             f"start from; --data my.npz takes arrays; --dataset {RunSpec().dataset} a dataset of `heldin data list`."
         )
     return spec_from(changes), data
+
+
+def _batch_size(spec: RunSpec, folder: Path) -> int:
+    """As that of a task, or less where an epoch would have fewer than `NUM_BATCHES` batches."""
+    from heldin.lab.data import load
+    from heldin.lab.task import Task
+    from heldin.measuring import NUM_BATCHES
+
+    num = spec.num_samples or len(load(spec.dataset, folder).y_train)
+    return max(2, min(Task.batch_size, num // NUM_BATCHES))
 
 
 def _write_template(path: Path) -> None:

@@ -185,7 +185,8 @@ def _require_enough_data(spec: RunSpec, arrays: Arrays, num: int) -> None:
     if spec.batch_size > num:
         raise ArgumentError(
             f"Parameter `batch_size` should be at most {num}, the number of samples. "
-            f"Found `batch_size = {spec.batch_size}`."
+            f"Found `batch_size = {spec.batch_size}`. With {max(2, num // NUM_BATCHES)} an epoch has {NUM_BATCHES} "
+            "batches."
         )
     if spec.augment and len(arrays.x_train.shape) != 4:
         raise ArgumentError(
