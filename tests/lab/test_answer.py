@@ -4,7 +4,7 @@ import pytest
 from tests.records import group_of, record_of
 
 from heldin.lab.answer import answer, describe, paired, signal_noise
-from heldin.lab.methods import Kind, StoppingMethod, compared_methods
+from heldin.lab.methods import Kind, StoppingMethod, authors_method, compared_methods
 from heldin.lab.select import outcomes_of
 from heldin.lab.spec import RunSpec
 from heldin.rules import ConsecutiveRises, NthRise, Patience
@@ -38,23 +38,55 @@ def answered(*records, **sizes):
 
 def test_the_lines_name_the_best_method_and_what_the_default_lost():
     shifted = [value + 0.02 for value in VALLEY]
-    found = answered(full(0), full(1, shifted), *folded(0), *folded(1, shifted), num_test=200)
+    more = [value + 0.04 for value in VALLEY]
+    runs = [full(0), full(1, shifted), full(2, more), *folded(0), *folded(1, shifted), *folded(2, more)]
+    found = answered(*runs, num_test=200)
     best, default, others, cost, sure = found.lines
-    assert best.startswith("Best here: gradient disparity, 5 epochs after the lowest value, rolled back: 21.0 %")
-    assert "(gradient disparity, at the 5th rise) has 46.0 %: it lost 25.0 points" in default
+    assert best.startswith("Best here: gradient disparity, 5 epochs after the lowest value, rolled back: 22.0 %")
+    assert found.best == StoppingMethod(Kind.SIGNAL, "gradient_disparity", Patience(5), roll_back=True)
+    assert "(gradient disparity, at the 5th rise) has 47.0 %: it lost 25.0 points" in default
     assert "gained 10.0 points against no early stopping" in others
     assert "lost 25.0 points against 2-fold cross-validation and retraining on all the data" in others
     assert cost.startswith("Cost for one seed, in trainings to the horizon: the default 1.2,")
-    assert "with 2 seeds, the default minus the best method is +25.0 points" in sure
-    assert "larger than chance explains" in sure
+    assert "(both 5 epochs after the lowest validation loss, rolled back)" in others
+    assert "with 3 seeds, the default minus the best method is +25.0 points" in sure
+    assert "chance alone is an unlikely explanation; but the best was chosen among" in sure
     assert "One point is 2.0 of 200 test samples." in sure
     assert found.warnings == ()
 
 
 def test_a_difference_that_varies_more_than_its_mean_is_left_to_chance():
     flat = [0.9, 0.5, 0.4, 0.3, 0.42, 0.4, 0.4, 0.4, 0.4, 0.4, 0.4, 0.4]
-    found = answered(full(0), full(1, flat))
-    assert "chance explains it" in found.lines[4]
+    found = answered(full(0), full(1, flat), full(2, flat))
+    assert "chance could explain it" in found.lines[4]
+    assert "too few seeds for a verdict, use at least 3" in answered(full(0), full(1, flat)).lines[4]
+
+
+def test_equal_errors_are_called_equal():
+    constant = [0.9, *[0.3] * 11]
+    line = answered(full(test=constant), full(1, constant)).lines[4]
+    assert line.endswith("have the same test error.")
+
+
+def test_methods_requested_by_the_user_compete():
+    spec = SPEC.with_(signals=("gradient_disparity", "label_wave"))
+    wave = [9.0, 8.0, 7.0, 6.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0]
+    curves = dict.fromkeys(("train_error", "train_loss", "test_error", "test_loss"), VALLEY)
+    runs = [record_of(spec.with_(seed=s), gradient_disparity=RISING, label_wave=wave, **curves) for s in (0, 1)]
+    group = group_of(*runs)
+    requested = [StoppingMethod(Kind.NEVER), authors_method("label_wave")]
+    found = answer(group, outcomes_of(group, compared_methods(group)), competing=requested, num_samples=100)
+    assert found.best == requested[1]
+    assert found.lines[0].startswith("Best here: label wave")
+    assert found.lines[1].startswith("The default (gradient disparity")
+
+
+def test_a_default_that_was_not_measured_is_not_replaced_by_another_method():
+    spec = SPEC.with_(signals=("cosine",))
+    curves = dict.fromkeys(("train_error", "train_loss", "test_error", "test_loss"), VALLEY)
+    lines = answered(*[record_of(spec.with_(seed=s), cosine=RISING, **curves) for s in (0, 1)]).lines
+    assert lines[1] == "The default could not be compared: its signal was not measured here."
+    assert lines[2].startswith("The best method ")
 
 
 def test_a_single_seed_says_nothing_about_chance():
@@ -72,7 +104,7 @@ def test_a_best_epoch_at_the_end_is_a_horizon_too_short():
     falling = [0.9 - 0.05 * epoch for epoch in range(12)]
     (warning,) = answered(full(test=falling)).warnings
     assert "horizon may be too short to judge: the test error is lowest at epoch 11 of 12" in warning
-    assert "--epochs 24" in warning
+    assert "Train longer, for 24 epochs." in warning
 
 
 def test_a_network_that_never_left_chance_is_a_warning():
@@ -88,9 +120,9 @@ def test_without_a_test_set_the_folds_are_asked():
     )
     folds, default, agreement, noise, sure = found.lines
     assert "On the 4 folds left out, the mean validation error is lowest at epoch 4, 20.0 %." in folds
-    assert "chose epoch 9 and 9, one for each seed: the validation error of the folds there is 45.0 %" in default
+    assert "chose the epochs 9 and 9, one for each seed: the validation error of the folds there is 45.0 %" in default
     assert "at the last epoch it is 55.0 %" in default
-    assert "single folds are best at epochs 4 to 4" in agreement
+    assert "single folds are best at epoch 4 (half of them from 4 to 4)" in agreement
     assert "gradient disparity is the quietest" in noise
     assert sure.startswith("How sure: 2 seeds.")
     assert not any("test error" in line for line in (default, agreement, noise))

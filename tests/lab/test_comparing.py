@@ -32,7 +32,7 @@ def test_each_seed_is_trained_on_all_the_data_and_on_the_folds(recorded):
     assert len(found.group.folded) == 4
     assert len(lines_of(store)) == 6
     assert len(found.answer.lines) == 5
-    assert str(found).startswith("Best here: ")
+    assert str(found).startswith("1. Best here: ")
     assert found.report.read_text().startswith("<!DOCTYPE html>")
     kinds = {outcome.method.kind for outcome in found.outcomes}
     assert {*Kind} - {Kind.KFOLD_EACH} == kinds
@@ -123,7 +123,12 @@ def test_methods_are_chosen_by_name(recorded):
     store, _ = recorded
     found = compared(tasks.task, store, methods=["cosine", "kplus", StoppingMethod(Kind.NEVER)])
     names = {outcome.method.name for outcome in found.outcomes if outcome.method.realizable}
-    assert names == {"no early stopping", "cosine, t1(5)", "2+-fold, Patience(5), rolled back"}
+    default = "gradient_disparity, t1(5)"
+    assert names == {"no early stopping", default, "cosine, t1(5)", "2+-fold, Patience(5), rolled back"}
+    assert {each.method.name for each in compared(tasks.task, store, methods="cosine").outcomes} < names | {
+        "best epoch by test accuracy",
+        "best epoch by test loss",
+    }
 
 
 def test_arrays_of_the_lab_are_compared_too(tmp_path):

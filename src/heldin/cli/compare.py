@@ -59,7 +59,10 @@ def command(
     ] = None,
     method: Annotated[
         list[str] | None,
-        optional("A method to compare: a signal, kfold, kplus, holdout, holdout_plus, never; can be repeated."),
+        optional(
+            "A method to compare: a signal, kfold, kplus, holdout, holdout_plus; can be repeated. "
+            "The default and no early stopping are always compared."
+        ),
     ] = None,
     seeds: Annotated[str, typer.Option(help="The number of seeds, or the seeds themselves: 0-4, or 3,7.")] = "3",
     folds: Annotated[int, typer.Option(help="The folds of cross-validation; 0 trains on all the data only.")] = 5,
@@ -108,10 +111,8 @@ def command(
         answered = {"lines": found.answer.lines, "warnings": found.answer.warnings, "notes": found.notes}
         show_json({**answered, "report": found.report, "methods": rows})
         return
-    for number, line in enumerate(found.answer.lines, start=1):
-        show_sentences(f"{number}. {line}")
-    for warning in found.answer.warnings:
-        show_sentences(f"Warning: {warning}")
+    for line in str(found).splitlines():
+        show_sentences(line)
     show(f"The page with curves, stops and costs: {found.report}")
 
 

@@ -22,6 +22,7 @@ from heldin.rules import NthRise, Patience
 from heldin.rules.rises import ordinal
 from heldin.types import Direction
 
+MIN_SEEDS = 3  # for a verdict
 LATE = 0.9  # of the horizon: a best epoch after this may not be the best
 T_QUANTILES = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26, 14: 2.14, 29: 2.05}
 """The 97.5 % quantiles of Student's t by degrees of freedom; between two of them, the larger one is used."""
@@ -29,19 +30,28 @@ T_QUANTILES = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8
 
 @dataclass(frozen=True)
 class Answer:
-    """Five lines, and warnings that come before them in importance."""
+    """Five lines, and warnings that come before them in importance.
+
+    Attributes:
+        lines: The five lines.
+        warnings: What to know before believing them.
+        best: The method that the first line names; None without a test set.
+    """
 
     lines: tuple[str, ...]
     warnings: tuple[str, ...]
+    best: StoppingMethod | None = None
 
     def __str__(self) -> str:
-        return "\n".join([*self.lines, *self.warnings])
+        numbered = [f"{number}. {line}" for number, line in enumerate(self.lines, start=1)]
+        return "\n".join([*numbered, *(f"Warning: {warning}" for warning in self.warnings)])
 
 
 def answer(
     group: Group,
     outcomes: Sequence[Outcome],
     *,
+    competing: Sequence[StoppingMethod] | None = None,
     units: UnitSeconds | None = None,
     num_samples: int | None = None,
     num_test: int | None = None,
@@ -51,17 +61,18 @@ def answer(
     Args:
         group: the runs of one setting, on all the data and on folds.
         outcomes: the result of `outcomes_of` on this group.
+        competing: the methods of which one is called the best; `main_methods(group)` if None.
         units: the result of `unit_seconds`; without it the cost is not given in seconds.
         num_samples: the size of the training set, for the cost.
         num_test: the size of the test set, for what one point of test error is.
     """
     shown = [each for each in outcomes if each.protocol is Protocol.PER_RUN]
-    if best_epochs(shown) is not None:
-        lines = _Tested(group, shown, units, num_samples, num_test).lines
-    else:
-        lines = _Untested(group, shown).lines
-    found = [hardly_learned(group), _horizon_too_short(group)]
-    return Answer(tuple(lines), tuple(warning for warning in found if warning is not None))
+    among = main_methods(group) if competing is None else competing
+    warnings = tuple(each for each in (hardly_learned(group), _horizon_too_short(group)) if each is not None)
+    if best_epochs(shown) is None:
+        return Answer(tuple(_Untested(group, shown, among).lines), warnings)
+    tested = _Tested(group, shown, among, units, num_samples, num_test)
+    return Answer(tuple(tested.lines), warnings, tested.best.method)
 
 
 class Interval(NamedTuple):
@@ -169,22 +180,22 @@ class _Tested:
         self,
         group: Group,
         outcomes: Sequence[Outcome],
+        competing: Sequence[StoppingMethod],
         units: UnitSeconds | None,
         num_samples: int | None,
         num_test: int | None,
     ) -> None:
         self.group, self.outcomes = group, outcomes
         self.units, self.num_samples, self.num_test = units, num_samples, num_test
-        main = main_methods(group)
         listed = [each for each in outcomes if each.method.realizable and "test_error" in each.metrics]
-        among = [each for each in listed if each.method in main] or listed
+        among = [each for each in listed if each.method in competing] or listed
         self.contenders = sorted(among, key=lambda each: (each.metrics["test_error"].mean, never_fired(each)))
         best = best_epochs(outcomes)
         assert best is not None
         self.reference = best
         self.best = self.contenders[0]
         default = default_method(group)
-        self.default = (find_outcome(outcomes, default) if default is not None else None) or self.best
+        self.default = None if default is None else find_outcome(outcomes, default)
         self.never = find_outcome(outcomes, StoppingMethod(Kind.NEVER))
 
     @property
@@ -192,30 +203,37 @@ class _Tested:
         return [self._best(), self._default(), self._others(), self._cost(), self._certainty()]
 
     def _best(self) -> str:
+        average = " on average" if len({choice.epoch for choice in self.best.choices}) > 1 else ""
         return (
-            f"Best here: {describe(self.best.method)}: {_percent(self.best)} test error at epoch "
-            f"{self.best.epoch.mean:.0f}. The best epoch, which only the test data shows: {_percent(self.reference)}."
+            f"Best here: {describe(self.best.method)}{_silence(self.best)}: {_percent(self.best)} test error at epoch "
+            f"{self.best.epoch.mean:.0f}{average}. The best epoch, which only the test data shows: "
+            f"{_percent(self.reference)}."
         )
 
     def _default(self) -> str:
+        if self.default is None:
+            return "The default could not be compared: its signal was not measured here."
         about = f"The default ({describe(self.default.method)}{_silence(self.default)}) has {_percent(self.default)}"
         if self.default is self.best:
             return f"{about}: it is the best."
         return f"{about}: it {_lost(paired(self.default, self.best))} against the best method."
 
     def _others(self) -> str:
-        never = "" if self.never is None else f"{_lost(paired(self.default, self.never))} against no early stopping"
+        mine, name = (self.best, "best method") if self.default is None else (self.default, "default")
+        never = "" if self.never is None else f"{_lost(paired(mine, self.never))} against no early stopping"
         if not self.group.folds:
-            return f"The default {never}; cross-validation was not run."
+            return f"The {name} {never}; cross-validation was not run."
         found = [each for kind in (Kind.KFOLD, Kind.KPLUS) if (each := self._of_folds(kind)) is not None]
-        parts = [f"{_lost(paired(self.default, each))} against {_subject(each.method)}" for each in found]
-        rules = " and ".join(dict.fromkeys(_when(each.method) for each in found))
-        return f"The default {'; '.join(filter(None, [never, *parts]))}{f' ({rules})' if rules else ''}."
+        parts = [f"{_lost(paired(mine, each))} against {_subject(each.method)}" for each in found]
+        rules = list(dict.fromkeys(_when(each.method) for each in found))
+        both = "both " if len(found) == 2 and len(rules) == 1 else ""
+        stopped = f" ({both}{' and '.join(rules)})" if rules else ""
+        return f"The {name} {'; '.join(filter(None, [never, *parts]))}{stopped}."
 
     def _cost(self) -> str:
         chosen = {
             "the default": self.default,
-            "the best method": None if self.default is self.best else self.best,
+            "the best method": None if self.best in (self.default, self.never) else self.best,
             "no early stopping": self.never,
             "cross-validation": self._of_folds(Kind.KFOLD),
             "cross-validation and retraining": self._of_folds(Kind.KPLUS),
@@ -235,31 +253,42 @@ class _Tested:
         return next((each for each in found if each.method.roll_back), next(iter(found), None))
 
     def _certainty(self) -> str:
-        num = len(self.default.seeds)
-        other = next((each for each in self.contenders if each is not self.default), None)
-        if num == 1 or other is None:
+        mine, name = (self.best, "the best method") if self.default is None else (self.default, "the default")
+        other = next((each for each in self.contenders if each is not mine), None)
+        if other is None:
+            return f"How sure: {name} was compared with nothing else."
+        num = len(mine.seeds)
+        if num == 1:
             return "How sure: a single seed says nothing about chance. Use at least 3 seeds."
-        name = "the best method" if other is self.best else f"the next best ({describe(other.method)})"
-        found = paired(self.default, other)
+        title = "the best method" if other is self.best else f"the next best ({describe(other.method)})"
+        found = paired(mine, other)
         if found is None or found.low is None or found.high is None:
             return "How sure: the errors of the seeds cannot be compared."
-        sure = found.low > 0.0 or found.high < 0.0
-        verdict = "larger than chance explains" if sure else "chance explains it"
-        point = ""
-        if self.num_test:
-            point = f" One point is {self.num_test / 100:.1f} of {self.num_test} test samples."
+        point = f" One point is {self.num_test / 100:.1f} of {self.num_test} test samples." if self.num_test else ""
+        average, low, high = (round(100 * value, 1) for value in (found.mean, found.low, found.high))
+        if average == low == high == 0.0:
+            return f"How sure: with {num} seeds, {name} and {title} have the same test error.{point}"
         return (
-            f"How sure: with {num} seeds, the default minus {name} is {100 * found.mean:+.1f} points, 95 % interval "
-            f"{100 * found.low:+.1f} to {100 * found.high:+.1f}: {verdict}. The best of {len(self.contenders)} methods "
-            f"on the same seeds looks better than it is.{point}"
+            f"How sure: with {num} seeds, {name} minus {title} is {average:+.1f} points, 95 % interval {low:+.1f} to "
+            f"{high:+.1f}: {self._verdict(num, low, high)}.{point}"
+        )
+
+    def _verdict(self, num_seeds: int, low: float, high: float) -> str:
+        if num_seeds < MIN_SEEDS:
+            return f"too few seeds for a verdict, use at least {MIN_SEEDS}"
+        if low <= 0.0 <= high:
+            return "chance could explain it"
+        return (
+            "chance alone is an unlikely explanation; but the best was chosen among "
+            f"{len(self.contenders)} on the same seeds, and looks better than it is"
         )
 
 
 class _Untested:
     """The five lines without a test set: nothing is said about the test error."""
 
-    def __init__(self, group: Group, outcomes: Sequence[Outcome]) -> None:
-        self.group, self.outcomes = group, outcomes
+    def __init__(self, group: Group, outcomes: Sequence[Outcome], competing: Sequence[StoppingMethod]) -> None:
+        self.group, self.outcomes, self.competing = group, outcomes, competing
         self.found = validated(group, outcomes)
         default = default_method(group)
         self.default = find_outcome(outcomes, default) if default is not None else None
@@ -282,9 +311,12 @@ class _Untested:
     def _default(self) -> str:
         if self.default is None:
             return "The default signal could not be measured here."
-        epochs = _listed([choice.epoch for choice in self.default.choices])
-        method = f"{describe(self.default.method)}{_silence(self.default)}"
-        text = f"The default ({method}) chose epoch {epochs}, one for each seed"
+        epochs = [choice.epoch for choice in self.default.choices]
+        chose = f"epoch {epochs[0]}" if len(epochs) == 1 else f"the epochs {_listed(epochs)}, one for each seed"
+        method = describe(self.default.method)
+        text = f"The default ({method}{_silence(self.default)}) chose {chose}"
+        if never_fired(self.default):
+            text = f"The default ({method}) never fired, so it trained to the last epoch, {epochs[0]}"
         mine = next((each for each in self.found if each.outcome is self.default), None)
         if mine is None:
             return f"{text}."
@@ -293,9 +325,11 @@ class _Untested:
         return f"{text}: the validation error of the folds there is {100 * mine.error:.1f} %{last}."
 
     def _agreement(self) -> str:
-        main = [each for each in self.outcomes if each.method in main_methods(self.group)]
+        main = [each for each in self.outcomes if each.method in self.competing]
         chosen = {describe(each.method): round(each.epoch.mean) for each in main if each.method.kind is not Kind.NEVER}
-        each = f"the methods chose epochs {min(chosen.values())} to {max(chosen.values())} on average" if chosen else ""
+        first, last = min(chosen.values(), default=0), max(chosen.values(), default=0)
+        average = " on average" if len(self.group.full) > 1 else ""
+        each = f"the methods chose {_range(first, last)}{average}" if chosen else ""
         runs = [run for k in self.group.folds for runs in self.group.fold_sets(k).values() for run in runs]
         best = [best_epoch([math.nan if v is None else v for v in curve_of(run, "val_error")]) for run in runs]
         known = [epoch for epoch in best if epoch is not None]
@@ -303,7 +337,7 @@ class _Untested:
             return f"Agreement: {each}." if each else "Agreement: there is nothing to compare."
         quarters = statistics.quantiles(known, n=4) if len(known) > 1 else [known[0]] * 3
         return (
-            f"Agreement: single folds are best at epochs {min(known)} to {max(known)} (half of them from "
+            f"Agreement: single folds are best at {_range(min(known), max(known))} (half of them from "
             f"{quarters[0]:.0f} to {quarters[2]:.0f}); {each}."
         )
 
@@ -357,7 +391,7 @@ def _horizon_too_short(group: Group) -> str | None:
     what = "test" if name == "test_error" else "validation"
     return (
         f"The horizon may be too short to judge: the {what} error is lowest at epoch {best} of {len(values)}, so it "
-        f"may fall further, and no method could have stopped too late. Train longer: --epochs {2 * len(values)}."
+        f"may fall further, and no method could have stopped too late. Train longer, for {2 * len(values)} epochs."
     )
 
 
@@ -386,6 +420,10 @@ def _lost(found: Interval | None) -> str:
 
 def _seconds(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+def _range(first: int, last: int) -> str:
+    return f"epoch {first}" if first == last else f"epochs {first} to {last}"
 
 
 def _listed(epochs: Sequence[int]) -> str:

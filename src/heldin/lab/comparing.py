@@ -18,7 +18,15 @@ from heldin.lab.curves import Group, groups
 from heldin.lab.data import load
 from heldin.lab.engine import Progress, require_jobs, require_runnable, run_all
 from heldin.lab.method_tables import comparison_of
-from heldin.lab.methods import Kind, StoppingMethod, authors_method, compared_methods, measured_signals
+from heldin.lab.methods import (
+    Kind,
+    StoppingMethod,
+    authors_method,
+    compared_methods,
+    default_method,
+    main_methods,
+    measured_signals,
+)
 from heldin.lab.report import write_report
 from heldin.lab.run import find_device
 from heldin.lab.select import Outcome, outcomes_of
@@ -67,7 +75,7 @@ class Plan:
 def compare(
     task: TaskFunction | str | Path | RunSpec,
     *,
-    methods: Iterable[StoppingMethod | str] | None = None,
+    methods: Iterable[StoppingMethod | str] | StoppingMethod | str | None = None,
     seeds: int | Sequence[int] = NUM_SEEDS,
     folds: int = NUM_FOLDS,
     epochs: int | None = None,
@@ -88,7 +96,8 @@ def compare(
         task: a function (or a class) without arguments that returns a `heldin.lab.Task`, or where it is: `"task.py"`,
             `"task.py:function"` or `"package.module:function"`. A `RunSpec` for a dataset and a model of the lab.
         methods: what to compare: signals by their labels, `"kfold"`, `"kplus"`, `"holdout"`, `"holdout_plus"`,
-            `"never"`, or `StoppingMethod` objects. By default all that the records support.
+            `"never"`, or `StoppingMethod` objects. The default and no early stopping are always compared too. By
+            default all that the records support.
         seeds: how many seeds, from 0; or the seeds themselves.
         folds: of cross-validation; 0 trains on all the data only.
         epochs: the horizon, in place of that of the task.
@@ -106,7 +115,8 @@ def compare(
     chosen = store if isinstance(store, Store) else Store(store)
     find_device(device)
     require_jobs("jobs", jobs)
-    requested = None if methods is None else [_parse_method(each, folds) for each in methods]
+    given = [methods] if isinstance(methods, (str, StoppingMethod)) else methods
+    requested = None if given is None else [_parse_method(each, folds) for each in given]
     planned = plan(task, chosen, seeds=seeds, folds=folds, epochs=epochs, batch_size=batch_size, data_root=data_root)
     if planned.task is not None:
         planned.task.require_picklable(jobs)
@@ -232,25 +242,25 @@ def _conclude(
 ) -> Comparison:
     [group] = groups(records)
 
-    def methods(group: Group) -> list[StoppingMethod]:
-        listed = compared_methods(group)
-        if requested is None:
-            return listed
-        kept = [each for each in listed if not each.realizable or each.kind is Kind.NEVER]
-        return list(dict.fromkeys([*kept, *(method(group) for method in requested)]))
+    listed = compared_methods(group)
+    competing = main_methods(group)
+    if requested is not None:
+        kept = [each for each in competing if each.kind is Kind.NEVER or each == default_method(group)]
+        competing = list(dict.fromkeys([*kept, *(method(group) for method in requested)]))
+        listed = [*(each for each in listed if not each.realizable), *competing]
 
     timings = {record.id: store.folder(record.spec).timings() for record in records}
     units = unit_seconds(line for lines in timings.values() for line in lines)
-    outcomes = outcomes_of(group, methods(group))
+    outcomes = outcomes_of(group, listed)
     num_samples, num_test = _sizes(group)
-    found = answer(group, outcomes, units=units, num_samples=num_samples, num_test=num_test)
+    found = answer(group, outcomes, competing=competing, units=units, num_samples=num_samples, num_test=num_test)
     path = write_report(
         records,
         store.root / f"compare-{planned.title}.html" if report is None else report,
         title=f"Stopping methods compared: {planned.title}",
         timings=timings,
         num_samples={group.setting.dataset: num_samples},
-        methods=methods,
+        methods=lambda group: listed,
         answers={group.setting.id: found},
     )
     return Comparison(found, group, tuple(outcomes), path, planned.notes)
