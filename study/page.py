@@ -97,7 +97,9 @@ def _introduction(results: Results) -> str:
         "How the settings were chosen, without any signal, is written in [choice.py](choice.py), the methods in "
         "[candidates.py](candidates.py), and the rule for the default in [results.py](results.py): all of it "
         "before the first signal was read. Twelve slots were added, and horizons set to three, four and five times"
-        " the best epoch in turn, after the first test curves had been seen."
+        " the best epoch in turn, after the first test curves had been seen; three slots of deep networks after all "
+        "other test curves, when of the signals only readings of training had been compared with those of extra "
+        "passes."
     )
 
 

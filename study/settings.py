@@ -194,6 +194,10 @@ _SLOTS = (
     _slot("letter", 8000, "mlp_batchnorm", EARLY, "adam", 0.001, noise=0.5, batch=64, test=2000),
     _slot("spambase", 2600, "mlp_dropout", LATE, "momentum", 0.002, noise=0.3, batch=32, test=None),
     _slot("retinamnist", 1200, "mlp_dropout", LATE, "adam", 0.0002, test=None),
+    # Added after all of these trials: the deep networks above learn, but are best later than their ranges say.
+    _slot("mnist5k", 500, "alexnet*0.25", LATE, "momentum", 0.009, noise=0.25, init="he_normal"),
+    _slot("mnist5k", 256, "alexnet", LATE, "momentum", 0.005, noise=0.25, test=500, init="he_normal"),
+    _slot("cifar10", 600, "vgg8", EARLY, "momentum", 0.01, test=500, init="he_normal"),
 )
 
 SLOTS: tuple[Slot, ...] = tuple(replace(slot, horizon=3 + number % 3) for number, slot in enumerate(_SLOTS))
