@@ -50,9 +50,8 @@ class Candidate:
             begin = first_after_fall(training_losses(points), self.start)
         if begin is None:
             return None
-        curve = CURVES[self.curve]
-        values = [curve.value(point) for point in points[begin:]]
-        decision = replay(self.rule, values, direction=curve.direction)
+        values = [point.value(self.curve) for point in points[begin:]]
+        decision = replay(self.rule, values, direction=CURVES[self.curve].direction)
         chosen = decision.before if self.roll_back and decision.before is not None else decision.epoch
         return None if decision.epoch is None or chosen is None else begin + chosen
 

@@ -97,7 +97,7 @@ def readings_of(record: RunRecord, points: Sequence[Point], curve: str) -> list[
     return [
         Reading(
             number,
-            {curve: CURVES[curve].value(point)},
+            {curve: point.value(curve)},
             NUM_BATCHES,
             loss,
             num_samples,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
@@ -39,6 +39,13 @@ class Point:
     reading: Reading
     line: Reading | None
     first: Reading
+    _values: dict[str, float | None] = field(default_factory=dict, repr=False, compare=False)
+
+    def value(self, curve: str) -> float | None:
+        """Return the value of a curve of `CURVES`; it is computed once."""
+        if curve not in self._values:
+            self._values[curve] = CURVES[curve].value(self)
+        return self._values[curve]
 
     @property
     def test_loss(self) -> float:

@@ -281,14 +281,17 @@ def shuffled_regret(outcomes: Sequence[Outcome], target: Target, *, seed: int = 
     """Return the mean regret over settings if the numbers of epochs of all runs are exchanged at random."""
     rng = numpy.random.default_rng(seed)
     epochs = numpy.array([outcome.epochs for outcome in outcomes])
+    lengths = numpy.array([len(outcome.run.epochs) for outcome in outcomes])
+    regrets = numpy.zeros((len(outcomes), max(lengths)))  # of each run, stopped after each number of epochs
+    for row, outcome in zip(regrets, outcomes, strict=True):
+        values = [outcome.run.regret(target, target.of(point)) for point in outcome.run.epochs]
+        row[: len(values)] = values
+    _, setting = numpy.unique([outcome.setting for outcome in outcomes], return_inverse=True)
     means = []
     for _ in range(NUM_SHUFFLES):
-        exchanged = rng.permutation(epochs)
-        found: dict[str, list[float]] = {}
-        for outcome, number in zip(outcomes, exchanged, strict=True):
-            point = outcome.run.at_epoch(float(number))
-            found.setdefault(outcome.setting, []).append(outcome.run.regret(target, target.of(point)))
-        means.append(numpy.mean([numpy.mean(values) for values in found.values()]))
+        numbers = numpy.clip(numpy.rint(rng.permutation(epochs)), 1, lengths).astype(int) - 1
+        found = regrets[numpy.arange(len(outcomes)), numbers]
+        means.append((numpy.bincount(setting, found) / numpy.bincount(setting)).mean())
     return float(numpy.mean(means))
 
 

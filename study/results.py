@@ -15,7 +15,7 @@ one with the lowest mean regret in test loss. If none may, the paper's rule stay
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -25,7 +25,7 @@ from heldin.lab.curves import setting_of
 from heldin.lab.spec import RunSpec
 from heldin.lab.store import RunRecord, Store
 from heldin.rules import RiseAbove
-from study.candidates import CANDIDATES, FALL, NEVER, PAPER, Candidate
+from study.candidates import CANDIDATES, FALL, NEVER, PAPER, Candidate, Timer
 from study.choice import Trial, trials
 from study.evaluation import (
     Difference,
@@ -49,6 +49,9 @@ FOLDER = Path(__file__).parent / "results"
 TRIALS, RUNS = "trials", "records"
 REMEDY = "Restore the file (git checkout), or run it again: python -m study run, then python -m study build --keep."
 MAX_COST = 0.25  # of cross-validation
+
+OF_HORIZON = tuple(each.name for each in CANDIDATES if isinstance(each, Timer) and each.of_horizon is not None)
+"""Candidates that know the horizon. It was set from the best epoch of a trial, which no user knows."""
 
 HYPOTHESES = tuple(Candidate(curve, RiseAbove(0.1, 3.0, 0.5), FALL) for curve in ("std_detached", "pooled_std", "std"))
 """The rise beyond the noise of the curve, on three re-scalings."""
@@ -146,15 +149,16 @@ class Results:
         shared = {outcome.run.record.id for outcome in one} & {outcome.run.record.id for outcome in second}
         return difference(one, second, target) if shared else None
 
-    def left_out(self, target: Target) -> list[LeftOut]:
+    def left_out(self, target: Target, *, without: Container[str] = ()) -> list[LeftOut]:
         """Return the candidate that is best on all other datasets, for each dataset."""
-        return leave_one_dataset_out(self.candidates, target)
+        among = {name: outcomes for name, outcomes in self.candidates.items() if name not in without}
+        return leave_one_dataset_out(among, target)
 
-    def chosen_on_others(self, target: Target) -> list[Outcome]:
+    def chosen_on_others(self, target: Target, *, without: Container[str] = ()) -> list[Outcome]:
         """Return the outcomes, on each dataset, of the candidate that is best on all other datasets."""
         return [
             outcome
-            for left_out in self.left_out(target)
+            for left_out in self.left_out(target, without=without)
             for outcome in self.candidates[left_out.method]
             if outcome.dataset == left_out.dataset
         ]
@@ -174,10 +178,11 @@ class Results:
         cost, of_folds = (self.summary(each, Target.LOSS).cost for each in (name, Validation.FOLDS.value))
         return cost <= MAX_COST * of_folds
 
-    def choice_carries_over(self) -> dict[Target, Difference]:
+    def choice_carries_over(self, *, without: Container[str] = ()) -> dict[Target, Difference]:
         """Return how the method chosen on other datasets compares with the paper's rule: the second condition."""
         paper = self.candidates[PAPER.name]
-        return {target: difference(self.chosen_on_others(target), paper, target) for target in Target}
+        chosen = {target: self.chosen_on_others(target, without=without) for target in Target}
+        return {target: difference(outcomes, paper, target) for target, outcomes in chosen.items()}
 
     def default(self) -> str:
         """Return the name of the default: by the three conditions, a candidate or the paper's rule."""
