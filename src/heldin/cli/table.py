@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -36,8 +36,11 @@ LEGENDS: dict[str, dict[str, str]] = {  # kind of table -> column or group of co
         "protocol": "per_run: the rule sees the curve of one run. mean_curve: it sees the mean curve over the seeds.",
         "epoch": "the chosen one, counted from 0. After ±: the standard deviation over the seeds.",
         "fired": "how often the rule stopped, of all cases.",
-        "regret": "test loss or error above that of the best epoch of the same models.",
-        "batch gradients, seconds": "the cost of one seed until its stop: backward passes, estimated time.",
+        "lost error": "test error above that of the best epoch of the runs on all the data, seed by seed.",
+        "regret": "test loss or error above that of the best epoch of the same models. For k-fold these are the models "
+        "of the folds, so what they lose by less data is lost, but not regret.",
+        "batch gradients": "the cost of one seed until its stop, in backward passes.",
+        "seconds": "the estimated time of one seed until its stop.",
     },
     "thresholds": {
         "threshold": f"{THRESHOLDS} The rule sees {MEAN_CURVE}",
@@ -55,9 +58,14 @@ LEGENDS: dict[str, dict[str, str]] = {  # kind of table -> column or group of co
     },
 }
 
+TASKS = (
+    "`heldin compare` answers in five lines for a task, and compares more rules: its cross-validation stops 5 epochs after "
+    "the lowest validation loss and is rolled back, so its numbers differ from these."
+)
 
 SHORT_LEGENDS = {  # of the tables without --all
     "comparison": {
+        "method": f"{THRESHOLDS} k+-fold: k-fold cross-validation and retraining on all the data.",
         "bold": "the lowest test error of all methods without the test data; with few seeds, partly by chance.",
         "epoch": "the chosen one, counted from 0. After ±: the standard deviation over the seeds.",
         "fired": "how often the rule stopped, of all cases.",
@@ -97,13 +105,14 @@ def command(
     Shows the conclusion and the rows that matter most; --all shows all. The columns are explained below the table.
     """
     from heldin.cli.records import finished_groups, read_records, warn_if_hardly_learned
+    from heldin.lab.curves import mark_superseded
 
     require_choice("table", kind, KINDS)
     require_choice("--rule", rule, RULES)
     require_integer("--patience", patience, at_least=1, remedy="The paper uses 5.")
     written = _format(format_, as_csv=as_csv, as_json=as_json)
     records = read_records(store, run, wanted)
-    found = finished_groups(records, signal)
+    found = mark_superseded(finished_groups(records, signal), _started(store, records))
     short = written is None and out is None and not all_ and kind in SHORT_LEGENDS
     if kind == "comparison":
         settings = [_Compared(group, records, store, signal, rule, patience) for group in found]
@@ -119,10 +128,12 @@ def command(
         if kind == "comparison":
             show("")
             show_sentences(_rules(rule, patience))
-        legend = SHORT_LEGENDS[kind] if short else LEGENDS[kind]
+        legend = _explained(SHORT_LEGENDS[kind] if short else LEGENDS[kind], tables)
         note("\n" + "\n".join(f"{column}: {text}" for column, text in legend.items()))
         if short:
             note("All rows and columns: --all. For programs: --json, --csv.")
+        if kind == "comparison" and any(group.setting.task is not None for group in found):
+            note(TASKS)
     if not above or written is not None or out is not None:  # otherwise the conclusion says it
         warn_if_hardly_learned(found)
     for group in found:
@@ -138,6 +149,29 @@ def _format(format_: str | None, *, as_csv: bool, as_json: bool) -> str | None:
     if len(asked) > 1:
         raise ArgumentError(f"One format should be given. Found {', '.join(sorted(asked))}. Remove all but one.")
     return next(iter(asked), None)
+
+
+def _started(store: Path, records: Sequence[RunRecord]) -> dict[str, float]:
+    """When the latest run of each version of a task began."""
+    from heldin.cli.records import timings_of
+    from heldin.lab.costs import last_start
+
+    lines: dict[str, list[Mapping[str, Any]]] = {}
+    for record in records:
+        if record.spec.task is not None:
+            lines.setdefault(record.spec.dataset, []).extend(timings_of(store, record))
+    return {dataset: time for dataset, found in lines.items() if (time := last_start(found)) is not None}
+
+
+def _explained(legend: Mapping[str, str], tables: Sequence[Table]) -> dict[str, str]:
+    """The part of a legend that explains columns of these tables, rows or cells in bold."""
+    columns = {column for table in tables for column in table.columns}
+    rows = {str(row[table.columns[0]]) for table in tables for row in table.rows}
+
+    def is_shown(names: str) -> bool:
+        return any(shown.startswith(name) for name in names.split(", ") for shown in ("bold", *columns, *rows))
+
+    return {names: text for names, text in legend.items() if is_shown(names)}
 
 
 class _Compared:

@@ -48,7 +48,7 @@ class CostPoint(NamedTuple):
     cost: float  # in trainings to the horizon
     lost: float  # percentage points of test error against the best epoch
     error: float | None  # the standard error of `lost`; None for a single seed
-    role: str  # "best", "default" or "other"
+    role: str  # "best" (also if it is the default), "default" or "other"
 
 
 def chart_of(group: Group, outcomes: Sequence[Outcome], signal: str | None) -> Json | None:
@@ -161,7 +161,8 @@ def _stop(label: str, rule: str, outcomes: Sequence[Outcome]) -> Json:
     change = "rise" if method.direction is Direction.RISES else "fall"
     return {
         "rule": rule,
-        "name": f"t1, the 5th {change}" if rule == "t1" else f"t2, 5 {change}s in a row",
+        "name": f"at the 5th {change}" if rule == "t1" else f"after 5 {change}s in a row",
+        "label": f"5th {change}" if rule == "t1" else f"5 {change}s in a row",
         "epoch": on_mean.choices[0].stopped if on_mean else None,
         "runs": [choice.stopped for choice in per_run.choices if choice.stopped is not None] if per_run else [],
         "num": len(per_run.choices) if per_run else 0,
@@ -170,12 +171,12 @@ def _stop(label: str, rule: str, outcomes: Sequence[Outcome]) -> Json:
 
 def _describe(stop: Json) -> str:
     """A stop in words, for readers who do not see the bars."""
-    epoch = "never" if stop["epoch"] is None else f"epoch {stop['epoch']}"
+    epoch, text = "never" if stop["epoch"] is None else f"epoch {stop['epoch']}", f"Stopped {stop['name']}"
     if stop["num"] < 2:
-        return f"{stop['name']}: {epoch}."
+        return f"{text}: {epoch}."
     num_silent = stop["num"] - len(stop["runs"])
     runs = ", ".join([*map(str, stop["runs"]), *([f"never in {num_silent}"] if num_silent else [])])
-    return f"{stop['name']}: {epoch} on the mean curve; in the single runs {runs if stop['runs'] else 'never'}."
+    return f"{text}: {epoch} on the mean curve; in the single runs {runs if stop['runs'] else 'never'}."
 
 
 def _curve(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from heldin.errors import ArgumentError, near_match
 from heldin.lab.curves import Group, curve_of, has, mean
-from heldin.lab.methods import DEFAULT, Kind, StoppingMethod, authors_method, measured_signals, rule_name
+from heldin.lab.methods import DEFAULT, FOLD_KINDS, Kind, StoppingMethod, authors_method, measured_signals, rule_name
 from heldin.lab.select import Outcome, Protocol, outcomes_of
 from heldin.lab.store import RunRecord
 from heldin.rules import ConsecutiveRises, NthRise
@@ -23,7 +23,7 @@ ERRORS = ("train_error", "test_error")
 CHANCE = {"test_error": 0.95, "train_error": 0.8}  # of the error of a guess: above it, nothing was learnt
 HARDLY = 0.9  # of the highest value: an error or a loss that never fell below this has hardly changed
 MIN_CONSTANT = 3  # epochs with the same errors: fewer may be a coincidence
-NUM_MAIN = 5  # rows of a short table
+NUM_MAIN = 5  # rows of a short table, or more if the conclusion names more methods
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,9 @@ def conclude(group: Group, outcomes: Sequence[Outcome] | None = None, *, signal:
     partly = " with all of these" if len(seeds) < len(best.seeds) else ""
     several = f"each run by its own curve, means over {'the ' * bool(partly)}{len(seeds)} seeds{partly}"
     over = several if len(seeds) > 1 else f"the only seed{partly}" if partly else "a single seed"
+    details = "; ".join(filter(None, (_rule_of_folds(gaps), over)))
     level = 100.0 * mean(reference)
-    sentence = f"Against the best epoch ({level:.1f} % test error), {_ranked(gaps)} ({over})."
+    sentence = f"Against the best epoch ({level:.1f} % test error), {_ranked(gaps)} ({details})."
     return " ".join(filter(None, (sentence, hardly_learned(group))))
 
 
@@ -158,16 +159,16 @@ def best_outcome(outcomes: Sequence[Outcome]) -> Outcome | None:
 def main_outcomes(group: Group, outcomes: Sequence[Outcome], *, signal: str | None = None) -> list[Outcome]:
     """The outcomes of a short table, lowest test error first, each run by its own curve.
 
-    They are the best epoch, the best method, the signal to show first, no early stopping and cross-validation; if some
-    of these are missing or the same, the next best methods follow.
+    They are the best epoch, the best method, and all methods that `conclude` names: the signal to show first, no early
+    stopping and cross-validation. If these are fewer than five, the next best methods follow.
     """
     best = best_epochs(outcomes)
     known = _contenders(group, outcomes, signal)
-    known.sort(key=lambda each: each.method.kind not in (Kind.SIGNAL, Kind.NEVER))
     ranked = _ranked_by_error(outcomes, best)
     others = [each for each in ranked if each.method.realizable]
-    chosen = [each for each in (best, best_outcome(outcomes), *known, *others) if each is not None]
-    distinct = list(dict.fromkeys(each.method for each in chosen))[:NUM_MAIN]
+    named = dict.fromkeys(each.method for each in (best, best_outcome(outcomes), *known) if each is not None)
+    following = [each.method for each in others if each.method not in named]
+    distinct = [*named, *following[: max(0, NUM_MAIN - len(named))]]
     return [each for each in ranked if each.method in distinct]
 
 
@@ -230,7 +231,24 @@ def _without_full_runs(group: Group, outcomes: Sequence[Outcome]) -> str:
     finite = [gap for gap in gaps if math.isfinite(gap.lost)]
     if not finite:
         return "There is nothing to compare: no run has reached its horizon yet."
-    return f"There is no run on all the data. Against the best epoch of the same models, {_ranked(finite)}."
+    return (
+        f"There is no run on all the data. Against the best epoch of the same models, {_ranked(finite)} "
+        f"({_rule_of_folds(finite)})."
+    )
+
+
+def _rule_of_folds(gaps: Sequence[ErrorGap]) -> str:
+    """When the methods that hold folds out stop; empty without such methods."""
+    stops: dict[str, None] = {}
+    for method in (gap.outcome.method for gap in gaps if gap.outcome.method.kind in FOLD_KINDS):
+        rule = method.rule
+        if isinstance(rule, NthRise):
+            stops[f"at the {ordinal(rule.patience)} rise"] = None
+        elif isinstance(rule, ConsecutiveRises):
+            stops[f"after {rule.patience} rises in a row"] = None
+        elif rule is not None:
+            stops[f"by {rule_name(rule)}"] = None
+    return f"folds stop {' or '.join(stops)} of their validation loss" if stops else ""
 
 
 def _ranked(gaps: Sequence[ErrorGap]) -> str:
@@ -257,7 +275,7 @@ def _noun(method: StoppingMethod) -> str:
         return f"{signal} by {rule_name(rule)}" if rule is not None else signal
     return {
         Kind.KFOLD: f"{method.folds}-fold cross-validation",
-        Kind.KPLUS: f"{method.folds}-fold cross-validation with retraining on all the data",
+        Kind.KPLUS: f"{method.folds}-fold cross-validation and retraining on all the data",
         Kind.HOLDOUT: f"holding out 1/{method.folds}",
-        Kind.HOLDOUT_PLUS: f"holding out 1/{method.folds} with retraining on all the data",
+        Kind.HOLDOUT_PLUS: f"holding out 1/{method.folds} and retraining on all the data",
     }.get(method.kind, method.title)

@@ -47,6 +47,12 @@ class UnitSeconds:
 PAPER_UNITS = UnitSeconds(1.0, 1 / 5.1, 1 / 100, 1 / 3.4)  # the paper's t1 = 5.1 t2 = 100 t3 = 3.4 t4, with t1 = 1
 
 
+def last_start(timings: Iterable[Mapping[str, Any]]) -> float | None:
+    """The latest time at which a run was started or continued, in seconds since 1970; None if it is not known."""
+    times = [line["begun"]["time"] for line in timings if "time" in line.get("begun", {})]
+    return max((float(time) for time in times if isinstance(time, (int, float))), default=None)
+
+
 def unit_seconds(timings: Iterable[Mapping[str, Any]]) -> UnitSeconds | None:
     """The median of each unit over lines of `timings.jsonl`, of one run or of several; None without such lines."""
     found = [line["unit_seconds"] for line in timings if line.get("unit_seconds")]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import NamedTuple, TypeAlias
 
@@ -75,11 +75,13 @@ class Group:
     full: tuple[RunRecord, ...]  # the runs on all the data, by seed
     folded: tuple[RunRecord, ...]  # the runs without one fold, by number of folds, seed and fold
     unfinished: tuple[str, ...] = ()  # ids of the runs that have not reached their horizon; they are left out
+    superseded: bool = False  # whether a later version of the user's task was run
 
     @property
     def title(self) -> str:
         """A short description of the setting."""
-        return self.setting.title
+        version = self.setting.dataset.rpartition("-")[2]
+        return f"{self.setting.title}{f' (an earlier version of the task, {version})' * self.superseded}"
 
     @property
     def signals(self) -> tuple[str, ...]:
@@ -116,6 +118,23 @@ def groups(records: Iterable[RunRecord]) -> list[Group]:
     for record in records:
         found.setdefault(setting_of(record.spec).canonical, []).append(record)
     return [_group(members) for members in found.values()]
+
+
+def mark_superseded(found: Iterable[Group], started: Mapping[str, float]) -> list[Group]:
+    """Mark the groups of tasks that were run again later with another source or other data.
+
+    `started` maps a dataset to the time at which its latest run began; a task without a time is not marked.
+    """
+    listed = list(found)
+    latest: dict[str, float] = {}
+    for setting in (group.setting for group in listed):
+        if setting.task is not None and setting.dataset in started:
+            latest[setting.task] = max(started[setting.dataset], latest.get(setting.task, -math.inf))
+
+    def superseded(setting: RunSpec) -> bool:
+        return started.get(setting.dataset, math.inf) < latest.get(setting.task or "", -math.inf)
+
+    return [replace(group, superseded=superseded(group.setting)) for group in listed]
 
 
 def require_one_version(records: Iterable[RunRecord]) -> None:

@@ -45,7 +45,7 @@ def comparison(
     units: UnitSeconds | None = None,
     num_samples: int | None = None,
 ) -> Table:
-    """Every stopping method under both protocols: the epoch, the metrics there, the regret and the cost of a seed.
+    """Every stopping method under both protocols: the epoch, the metrics there, what is lost and the cost of a seed.
 
     The best value that a method reaches without the test data is bold, under each protocol.
 
@@ -63,12 +63,14 @@ def comparison_of(
 ) -> Table:
     """The table of `comparison` for outcomes that are already computed."""
     metrics = [name for name in METRICS if any(name in outcome.metrics for outcome in outcomes)]
+    best = best_epochs(outcomes)
     columns: dict[str, Callable[[Outcome], Cell]] = {
         "method": lambda o: o.method.name,
         "protocol": lambda o: o.protocol.value,
         "epoch": lambda o: o.epoch,
         "fired": lambda o: None if o.method.rule is None else f"{o.num_fired}/{len(o.choices)}",
         **{METRICS[name].title: partial(_metric, name) for name in metrics},
+        **({} if best is None else {"lost error": partial(_lost, best)}),
         "regret loss": lambda o: o.regret["test_loss"],
         "regret error": lambda o: o.regret["test_error"],
         "seeds": lambda o: len(o.seeds),
@@ -86,7 +88,7 @@ def comparison_of(
 def short_comparison(
     group: Group, outcomes: Sequence[Outcome], *, signal: str | None = None, units: UnitSeconds | None = None
 ) -> Table:
-    """The five rows that matter (`main_outcomes`), with the error in percent; the best method is bold.
+    """The rows that matter (`main_outcomes`), with the error in percent; the best method is bold.
 
     Args:
         group: the runs of one setting.
@@ -97,8 +99,8 @@ def short_comparison(
     shown, reference = main_outcomes(group, outcomes, signal=signal), best_epochs(outcomes)
 
     def lost(outcome: Outcome) -> Cell:
-        gap = error_gap(outcome, reference) if reference is not None else None
-        return None if gap is None else f"{100.0 * gap.lost:.1f}".replace("-0.0", "0.0")
+        found = None if reference is None else _lost(reference, outcome)
+        return None if found is None else f"{100.0 * found:.1f}".replace("-0.0", "0.0")
 
     def seconds(outcome: Outcome) -> Cell:
         spent = total_cost(outcome, group.setting)
@@ -130,6 +132,11 @@ def _fired(outcome: Outcome) -> str | None:
     if outcome.method.rule is None:
         return None
     return f"{outcome.num_fired}/{len(outcome.choices)}" if outcome.num_fired else "never"
+
+
+def _lost(best: Outcome, outcome: Outcome) -> float | None:
+    gap = error_gap(outcome, best)
+    return None if gap is None else gap.lost
 
 
 def _metric(name: str, outcome: Outcome) -> Estimate | None:

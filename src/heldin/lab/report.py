@@ -6,10 +6,12 @@ The Content-Security-Policy in `page.html` forbids all network access, so even a
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 import re
 import statistics
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from functools import partial
@@ -32,16 +34,17 @@ from heldin.lab.conclusion import (
     never_fired,
     require_signal,
 )
-from heldin.lab.costs import total_cost, unit_seconds
-from heldin.lab.curves import METRICS, Estimate, Group, groups, setting_of
+from heldin.lab.costs import last_start, total_cost, unit_seconds
+from heldin.lab.curves import METRICS, Estimate, Group, groups, mark_superseded, setting_of
 from heldin.lab.methods import (
+    DEFAULT,
     ORACLES,
     Kind,
     StoppingMethod,
     authors_method,
-    default_method,
     main_methods,
     measured_signals,
+    rule_name,
 )
 from heldin.lab.select import Outcome, Protocol, outcomes_of
 from heldin.lab.spec import RunSpec
@@ -58,14 +61,19 @@ ORDER = [*ORACLES, Kind.SIGNAL, Kind.KFOLD, Kind.KPLUS, Kind.KFOLD_EACH, Kind.HO
 GUIDE = (
     "Training never stopped early: every run trained to its horizon, and each stopping method was replayed over the "
     "records. Epochs count from 0.",
-    "t1(p) stops at the p-th rise of a signal over the previous epoch, t2(p) after p rises in a row. For signals that "
-    "fall when a network begins to memorise, falls are counted.",
+    "A method is named by what it watches and when it stops. “At the 5th rise” is the 5th epoch whose value is above "
+    "that of the epoch before; “5 epochs after the lowest value, rolled back” takes the epoch of the lowest value, once "
+    "there was no lower one for 5 epochs. For signals that fall when a network begins to memorise, falls are counted. "
+    "Tables for papers (heldin table) have short names: t1(5) is “at the 5th rise”, t2(5) “after 5 rises in a row”, and "
+    "k+-fold “k-fold cross-validation and retraining on all the data”.",
     "Under “each run by its own curve” a rule sees one run, as in practice. Under “the mean curve” it sees the mean "
     "over the seeds, and all seeds share its epoch. Numbers are means, with the standard deviation if there are "
     "several values.",
     "“Lost” is the test error, in percentage points, above that of the best epoch of the runs on all the data, seed by "
-    "seed. The best epochs themselves are chosen by the test data, so no method can reach them in practice. The row "
-    "in bold is the method with the lowest test error of all others, here and with these seeds.",
+    "seed. The best epochs themselves are chosen by the test data, so no method can reach them in practice.",
+    "The row in bold is the best method: the one that the first line of the answer names or, on a page without an "
+    "answer, the one with the lowest test error of all rows, here and with these seeds. The label “default” is beside "
+    "what EarlyStopping does if nothing else is chosen.",
 )
 
 
@@ -98,7 +106,11 @@ def write_report(
         answers: the lines to open a section with, by the id of its setting; by default a conclusion of one sentence.
     """
     listed = list(records)
-    found = groups(listed)
+    lines: dict[str, list[Line]] = {}
+    for record in listed:
+        lines.setdefault(record.spec.dataset, []).extend((timings or {}).get(record.id, ()))
+    started = {dataset: time for dataset, each in lines.items() if (time := last_start(each)) is not None}
+    found = mark_superseded(groups(listed), started)
     if not found:
         raise ArgumentError("A report should have at least one record. Found none. Run an experiment first.")
     if signal is not None and not any(signal in measured_signals(group) for group in found):
@@ -153,11 +165,12 @@ def embed_json(value: object) -> Markup:
 
 
 def _plotly() -> str:
+    """plotly.js, compressed: 2 MB in place of 5 MB. The page unpacks it."""
     try:
         from plotly.offline import get_plotlyjs
     except ImportError as error:
         raise missing_package("The report", "plotly", "lab") from error
-    return str(get_plotlyjs())
+    return base64.b64encode(zlib.compress(get_plotlyjs().encode(), 9)).decode("ascii")
 
 
 class _Setting:
@@ -176,6 +189,8 @@ class _Setting:
         self.signal = signal if signal in measured_signals(group) else main_signal(group)
         self.outcomes = outcomes_of(group, None if methods is None else methods(group))
         self.answer = answer
+        winner = best_outcome(self.outcomes)
+        self.best = answer.best if answer is not None else winner.method if winner is not None else None
         self.conclusion = conclude(group, self.outcomes, signal=self.signal) if answer is None else answer.lines[0]
         self.chart = chart_of(group, self.outcomes, self.signal)
         self.charts = [] if self.chart is None else [self.chart]  # in the order of the figures in the section
@@ -184,7 +199,7 @@ class _Setting:
     def name(self) -> str:
         spec = self.group.setting
         if spec.task is not None:
-            return f"Your task: {spec.task}"
+            return f"Your task: {spec.task}{', an earlier version' * self.group.superseded}"
         noise = f", {100 * spec.label_noise:g} % random labels" if spec.label_noise else ""
         samples = f"{spec.num_samples:,} samples of " if spec.num_samples is not None else ""
         return f"{samples}{spec.dataset}{noise}: {spec.model.replace('_', ' ')}"
@@ -210,8 +225,8 @@ class _Setting:
             parts += self._lost_by_cost(num_samples)
         if self.outcomes:
             tested = best_epochs(self.outcomes) is not None or any("test_error" in o.metrics for o in self.outcomes)
-            parts.append(comparison_html(self.outcomes, self.signal) if tested else self._validated())
-            parts.append(cost_html(group.setting, self.outcomes, self.signal, timings, num_samples))
+            parts.append(comparison_html(self.outcomes, self.signal, self.best) if tested else self._validated())
+            parts.append(cost_html(group.setting, self.outcomes, self.signal, self.best, timings, num_samples))
         return element("section", join(parts), id=self.anchor)
 
     def _lost_by_cost(self, num_samples: int | None) -> list[Markup]:
@@ -219,16 +234,15 @@ class _Setting:
         best, size = best_epochs(self.outcomes), self.group.setting.num_samples or num_samples
         if best is None or size is None:
             return []
-        main, winner, points = main_methods(self.group), best_outcome(self.outcomes), []
+        shown, points = [*main_methods(self.group), self.best], []
         for each in self.outcomes:
-            if each.protocol is Protocol.PER_RUN and each.method in main and "test_error" in each.metrics:
+            if each.protocol is Protocol.PER_RUN and each.method in shown and "test_error" in each.metrics:
                 mine, theirs = each.by_seed("test_error"), best.by_seed("test_error")
                 lost = [100.0 * (mine[seed] - theirs[seed]) for seed in mine.keys() & theirs.keys()]
                 if not lost:
                     continue
                 error = statistics.stdev(lost) / math.sqrt(len(lost)) if len(lost) > 1 else None
-                is_default = each.method == default_method(self.group)
-                role = "default" if is_default else "best" if each is winner else "other"
+                role = "best" if each.method == self.best else "default" if _is_default(each.method) else "other"
                 cost = relative_cost(each, self.group, size)
                 points.append(CostPoint(describe(each.method), cost, statistics.fmean(lost), error, role))
         chart = cost_chart(points)
@@ -237,11 +251,12 @@ class _Setting:
         self.charts.append(chart)
         text = (
             "Points of test error above the best epoch, and the cost for one seed in trainings to the horizon, "
-            "measurements and folds included. Lower and further left is better. Bars: the standard error over seeds."
+            "measurements and folds included. Lower and further left is better. Bars: the standard error over seeds. "
+            "Large points: the best method and the default."
         )
         drawn = element("div", element("div", class_="plot"), class_="card")
         missing = element("noscript", "The chart needs JavaScript; the tables do not.")
-        names = element("ol", *(element("li", point["name"]) for point in chart["points"]), class_="notes")
+        names = element("ol", *map(_point_name, chart["points"]), class_="notes")
         caption = element("figcaption", names, element("p", text))
         return [element("h3", "Lost against cost"), element("figure", drawn, missing, caption, class_="chart")]
 
@@ -255,7 +270,7 @@ class _Setting:
             return None if known is None else f"{factor * getattr(known, name):.{decimals}f}"
 
         columns: dict[str, Callable[[Outcome], Cell]] = {
-            "method": lambda outcome: describe(outcome.method),
+            "method": lambda outcome: _name(outcome.method),
             "epochs chosen": lambda outcome: ", ".join(str(choice.epoch) for choice in outcome.choices),
             "fired": lambda o: None if o.method.rule is None else f"{o.num_fired}/{len(o.choices)}",
         }
@@ -319,7 +334,8 @@ def _facts(group: Group) -> Markup:
         described["optimizer"] = " ".join([spec.optimizer, *spec.optimizer_options])
     if spec.task is not None:
         described = {
-            "task": spec.dataset.removeprefix("task:"),
+            "task": spec.task,
+            "version": spec.dataset.rpartition("-")[2],
             "training samples": num_train,
             "test samples": num_test,
         }
@@ -367,20 +383,22 @@ def _figure(chart: Json, group: Group) -> Markup:
     return element("figure", drawn, missing, caption, class_="chart")
 
 
-def comparison_html(outcomes: Sequence[Outcome], signal: str | None) -> Markup:
-    """Every stopping method under both protocols; signals other than `signal` are collapsed."""
+def comparison_html(outcomes: Sequence[Outcome], signal: str | None, best: StoppingMethod | None) -> Markup:
+    """Every stopping method under both protocols, `best` in bold; signals other than `signal` are collapsed."""
     methods = list(dict.fromkeys(outcome.method for outcome in outcomes))
-    others = [method for method in methods if method.kind is Kind.SIGNAL and method.signal != signal]
+    others = [each for each in methods if each.kind is Kind.SIGNAL and each.signal != signal and each != best]
     first = sorted((method for method in methods if method not in others), key=lambda method: ORDER.index(method.kind))
-    parts = [element("h3", "The comparison"), _comparison(outcomes, first, signal)]
+    parts = [element("h3", "The comparison"), _comparison(outcomes, first, best)]
     if others:
-        inside = _comparison(outcomes, others, signal)
+        inside = _comparison(outcomes, others, best)
         num = len({method.signal for method in others})
         parts.append(element("details", element("summary", f"{num} other signal{'s' * (num != 1)}"), inside))
     return join(parts)
 
 
-def _comparison(outcomes: Sequence[Outcome], methods: Sequence[StoppingMethod], signal: str | None) -> Markup:
+def _comparison(
+    outcomes: Sequence[Outcome], methods: Sequence[StoppingMethod], winner: StoppingMethod | None
+) -> Markup:
     metrics = [name for name in SHOWN if any(name in outcome.metrics for outcome in outcomes)]
     found = {(method, p): find_outcome(outcomes, method, p) for method in methods for p in Protocol}
     best = best_epochs(outcomes)
@@ -394,11 +412,17 @@ def _comparison(outcomes: Sequence[Outcome], methods: Sequence[StoppingMethod], 
     notes: dict[str, int] = {}
 
     def name(method: StoppingMethod) -> Markup:
-        each = [f"{SEEN[p]}: {note}" for p in Protocol if (o := found[method, p]) for note in o.notes]
+        short = None if method.rule is None else rule_name(method.rule)
+        each = [
+            f"{SEEN[p]}: {note if short is None else note.replace(short, 'the rule', 1)}"
+            for p in Protocol
+            if (o := found[method, p])
+            for note in o.notes
+        ]
         marks = [notes.setdefault(note, len(notes) + 1) for note in dict.fromkeys(each)]
         outcome = found[method, Protocol.PER_RUN]
         flags = [element("span", "rule never fired", class_="flag")] if outcome and never_fired(outcome) else []
-        return join([method.name.replace("_", " "), *(element("sup", mark) for mark in marks), *flags], " ")
+        return join([_name(method), *(element("sup", mark) for mark in marks), *flags], " ")
 
     def value(protocol: Protocol, quantity: str, method: StoppingMethod) -> Cell:
         outcome = found[method, protocol]
@@ -422,17 +446,30 @@ def _comparison(outcomes: Sequence[Outcome], methods: Sequence[StoppingMethod], 
             titles[column] = METRICS[quantity].title + METRICS[quantity].unit if quantity in METRICS else quantity
         headings.append((SEEN[protocol], len(shown) + (protocol is Protocol.PER_RUN)))
     table = Table.from_items(methods, columns)
-    winner = best_outcome(outcomes)
-    classes = [_row_class(m, signal, best=winner is not None and m == winner.method) for m in methods]
-    drawn = table.html(headings=headings, titles=titles, row_classes=classes)
+    drawn = table.html(headings=headings, titles=titles, row_classes=[_row_class(each, winner) for each in methods])
     return join([drawn, element("ol", *(element("li", note) for note in notes), class_="notes") if notes else ""])
 
 
-def _row_class(method: StoppingMethod, signal: str | None, *, best: bool = False) -> str | None:
-    if method.kind in ORACLES:
-        return "oracle"
-    deciding = signal is not None and method == authors_method(signal)
-    return " ".join(["deciding"] * deciding + ["best"] * best) or None
+def _row_class(method: StoppingMethod, best: StoppingMethod | None) -> str | None:
+    return "oracle" if method.kind in ORACLES else "best" if method == best else None
+
+
+def _is_default(method: StoppingMethod) -> bool:
+    return method == authors_method(DEFAULT)
+
+
+def _name(method: StoppingMethod) -> Markup:
+    """A method in words, with a label if it is the default."""
+    label = [element("span", "default", class_="flag")] if _is_default(method) else []
+    return join([describe(method), *label], " ")
+
+
+def _point_name(point: Json) -> Markup:
+    """A point of the chart of costs in words, in the colour that it has there."""
+    is_default = point["name"] == describe(authors_method(DEFAULT))
+    marks = ["best"] * (point["role"] == "best") + ["default"] * is_default
+    marked = f" ({', '.join(marks)})" if marks else ""
+    return element("li", f"{point['name']}{marked}", class_=f"is-{point['role']}" if marks else None)
 
 
 def _number(value: Estimate | None, factor: float, decimals: int) -> Cell:
@@ -459,6 +496,7 @@ def cost_html(
     spec: RunSpec,
     outcomes: Sequence[Outcome],
     signal: str | None,
+    best: StoppingMethod | None,
     timings: Sequence[Line],
     num_samples: int | None,
 ) -> Markup:
@@ -468,10 +506,10 @@ def cost_html(
         for outcome in sorted(outcomes, key=lambda each: ORDER.index(each.method.kind))
         if outcome.protocol is Protocol.PER_RUN
         and outcome.method.realizable
-        and outcome.method.signal in (None, signal)
+        and (outcome.method.signal in (None, signal) or outcome.method == best)
     ]
     columns: dict[str, Callable[[Outcome], Cell]] = {
-        "method": lambda outcome: outcome.method.name.replace("_", " "),
+        "method": lambda outcome: _name(outcome.method),
         "epochs trained": lambda o: f"{sum(c.trained + c.retrained for c in o.choices) / len(o.seeds):.1f}",
     }
     units = unit_seconds(timings)
@@ -484,7 +522,7 @@ def cost_html(
         if units is not None:
             columns["seconds"] = lambda outcome: f"{units.seconds(costs[outcome.method]):,.1f}"
             text += " Seconds are computed from the median time of each operation."
-    table = Table.from_items(shown, columns).html(row_classes=[_row_class(o.method, signal) for o in shown])
+    table = Table.from_items(shown, columns).html(row_classes=[_row_class(o.method, best) for o in shown])
     return join([element("h3", "The cost"), table, element("p", text, class_="soft")])
 
 
@@ -498,10 +536,11 @@ def environment_html(begun: Iterable[Line]) -> Markup:
         return Markup("")
     names = dict.fromkeys(name for shared in found for name, _ in shared)
     rows: list[dict[str, Cell]] = [
-        {"started": _days(times), **dict(shared), "times": len(times)} for shared, times in found.items()
+        {"started": _days(times), **dict(shared), "starts": len(times)} for shared, times in found.items()
     ]
-    table = Table(("started", *names, "times"), tuple(rows))
-    return element("section", element("h2", "The environment"), table.html())
+    table = Table(("started", *names, "starts"), tuple(rows))
+    text = "Starts: how often a run was started there; an interrupted run that was continued counts again."
+    return element("section", element("h2", "The environment"), table.html(), element("p", text, class_="soft"))
 
 
 def _days(times: Sequence[object]) -> str:

@@ -322,7 +322,7 @@ class RunSpec:
 
     @property
     def title(self) -> str:
-        """A short title: dataset, model, and what differs from the defaults."""
+        """A short title: dataset and model, or the name of the task, and what differs from the defaults."""
         default = RunSpec()
         hidden = ("signals", "dataset", "model") if self.task is None else ("signals", "dataset", *OF_TASK)
         values = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in hidden}
@@ -331,7 +331,8 @@ class RunSpec:
             for name, value in values.items()
             if value != getattr(default, name)
         ]
-        return " ".join([self.dataset, *([self.model] if self.task is None else []), *differing])
+        subject = [self.dataset, self.model] if self.task is None else [f"task:{self.task}"]
+        return " ".join([*subject, *differing])
 
     def with_(self, **changes: Any) -> RunSpec:
         """A copy of this spec with `changes`."""
