@@ -49,7 +49,7 @@ def test_the_answer_for_programs(heldin, tmp_path):
     answer = json.loads(found.out)
     assert len(answer["lines"]) == 5
     assert {"epoch", "method", "test error"} <= {*answer["methods"][0]}
-    assert heldin("status").out.count("task:mine-") == 6
+    assert heldin("status").out.count("task:mine ") == 6
 
 
 @pytest.mark.parametrize(("shape", "model"), [((9, 9), "resnet8"), ((3, 16, 12), "resnet8"), ((8, 8, 3), "cnn")])

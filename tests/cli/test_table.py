@@ -109,7 +109,7 @@ def rows_of(markdown):
     return [cell.strip("*") for cell in cells], [cell.strip("*") for cell in cells if cell.startswith("**")]
 
 
-def test_the_table_opens_with_the_conclusion_and_five_rows(heldin, store):
+def test_the_table_opens_with_the_conclusion_and_the_rows_that_it_names(heldin, store):
     answer = heldin("table", "--label-noise", 0.5)
     [complete] = json.loads(heldin("table", "--label-noise", 0.5, "--json").out)
     conclusion, title, *_ = [line for line in answer.out.splitlines() if line]
@@ -117,12 +117,38 @@ def test_the_table_opens_with_the_conclusion_and_five_rows(heldin, store):
     assert conclusion.startswith("Against the best epoch")
     assert title.startswith("**digits")
     methods, bold = rows_of(answer.out)
-    assert len(methods) == 5
-    assert {"best epoch by test accuracy", "gradient_disparity, t1(5)", "no early stopping"} <= {*methods}
+    assert "folds stop at the 5th rise of their validation loss" in conclusion
+    named = {"gradient_disparity, t1(5)", "2-fold, t1(5)", "2+-fold, t1(5)", "no early stopping"}
+    assert {"best epoch by test accuracy", *named} <= {*methods}
+    assert len(methods) <= 6
     assert bold == [complete["best"]]
     assert len(complete["rows"]) > 10
     assert "All methods stop by t1(5), the 5th rise; --rule own" in answer.out
     assert "its default rule, validation losses by t1(5)" in heldin("table", "--rule", "own").out
+
+
+def test_lost_is_the_same_in_both_tables_and_differs_from_regret_for_folds(heldin, store):
+    noisy = ("--label-noise", 0.5)
+    lines = [line for line in heldin("table", *noisy).out.splitlines() if line.startswith("| ")]
+    short = {cells[0].strip("*| "): float(cells[4].strip("*| ")) for line in lines[2:] if (cells := line.split(" | "))}
+    [table] = json.loads(heldin("table", *noisy, "--json").out)
+    complete = {row["method"]: row for row in table["rows"] if row["protocol"] == "per_run"}
+    assert short == {name: pytest.approx(100.0 * complete[name]["lost error"], abs=0.05) for name in short}
+    assert complete["2-fold, t1(5)"]["lost error"] != pytest.approx(complete["2-fold, t1(5)"]["regret error"])
+
+
+def test_tasks_are_named_and_earlier_versions_are_marked(heldin, tmp_path):
+    options = ("--seeds", 1, "--folds", 0, "--jobs", 1, "--quiet")
+    for epochs in (2, 3):
+        source = f"from tests import tasks\n\ndef task():\n    return tasks.task(epochs={epochs})\n"
+        (tmp_path / "mine.py").write_text(source)
+        assert heldin("compare", "mine.py", *options).code == 0
+    answer = heldin("table")
+    [new, old] = sorted(re.findall(r"^\*\*(task:.*)\*\*$", answer.out, re.MULTILINE), key=len)
+    assert re.fullmatch(r"task:mine batch_size=\d+ epochs=3", new)
+    assert re.fullmatch(r"task:mine batch_size=\d+ epochs=2 \(an earlier version of the task, [0-9a-f]{16}\)", old)
+    assert "seconds: " not in answer.err  # the table has no such column
+    assert "`heldin compare` answers in five lines for a task" in answer.err
 
 
 def test_all_shows_what_the_json_has(heldin, store):

@@ -78,7 +78,7 @@ def test_stops_are_those_of_the_mean_curve_and_of_each_run():
     ]
     assert "epoch 6 on the mean curve; in the single runs 5, 5, never in 1." in first["summary"]
     assert drawn["signals"][1]["stops"][0]["epoch"] is None  # cosine falls when a network memorises
-    assert drawn["signals"][1]["stops"][0]["name"] == "t1, the 5th fall"
+    assert drawn["signals"][1]["stops"][0]["name"] == "at the 5th fall"
 
 
 def test_the_summary_includes_the_correlation_with_the_test_loss():

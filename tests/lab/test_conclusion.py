@@ -27,6 +27,7 @@ from heldin.rules import NthRise
 SPEC = RunSpec(dataset="digits", num_samples=200, epochs=8, signals=())
 RISING = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]  # the 5th rise is at epoch 5
 FALLING = RISING[::-1]
+RULE = "folds stop at the 5th rise of their validation loss"
 OVERFITS = [0.5, 0.4, 0.2, 0.3, 0.3, 0.4, 0.6, 0.7]
 LEARNS = [0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1]
 
@@ -75,21 +76,21 @@ def folds(error, val=RISING, **changes):
         pytest.param(
             [disparity(OVERFITS), *folds([0.1] * 8)],
             "Against the best epoch (20.0 % test error), 2-fold cross-validation gained 10.0 points of test error, "
-            "the 5th rise of gradient disparity lost 20.0, 2-fold cross-validation with retraining on all the data "
-            "lost 20.0 and no early stopping lost 50.0 (a single seed).",
+            "the 5th rise of gradient disparity lost 20.0, 2-fold cross-validation and retraining on all the data "
+            f"lost 20.0 and no early stopping lost 50.0 ({RULE}; a single seed).",
             id="folds that do better than the best epoch",
         ),
         pytest.param(
             [disparity(OVERFITS), run([0.5] * 8, val=RISING, fold=0, folds=4)],
             "Against the best epoch (20.0 % test error), the 5th rise of gradient disparity lost 20.0 points of test "
-            "error, holding out 1/4 lost 30.0 and no early stopping lost 50.0 (a single seed).",
+            f"error, holding out 1/4 lost 30.0 and no early stopping lost 50.0 ({RULE}; a single seed).",
             id="a single fold",
         ),
         pytest.param(
             [disparity(OVERFITS), disparity(LEARNS, seed=1), *folds([0.3] * 8)],
             "Against the best epoch (20.0 % test error), 2-fold cross-validation lost 10.0 points of test error, "
-            "the 5th rise of gradient disparity lost 20.0, 2-fold cross-validation with retraining on all the data "
-            "lost 20.0 and no early stopping lost 50.0 (the only seed with all of these).",
+            "the 5th rise of gradient disparity lost 20.0, 2-fold cross-validation and retraining on all the data "
+            f"lost 20.0 and no early stopping lost 50.0 ({RULE}; the only seed with all of these).",
             id="folds of one seed alone",
         ),
         pytest.param(
@@ -101,7 +102,7 @@ def folds(error, val=RISING, **changes):
         pytest.param(
             folds(OVERFITS),
             "There is no run on all the data. Against the best epoch of the same models, 2-fold cross-validation lost "
-            "20.0 points of test error and holding out 1/2 lost 20.0.",
+            f"20.0 points of test error and holding out 1/2 lost 20.0 ({RULE}).",
             id="folds alone",
         ),
         pytest.param(
@@ -239,10 +240,12 @@ def test_a_rule_that_never_fired_is_not_the_best_of_equal_methods():
     assert best_outcome(outcomes).method.kind is Kind.NEVER
 
 
-def test_the_main_rows_are_at_most_five_and_sorted():
+def test_the_main_rows_are_sorted_and_have_all_methods_of_the_conclusion():
     group = group_of(disparity(OVERFITS), *folds([0.25] * 8))
     shown = main_outcomes(group, outcomes_of(group))
-    assert len(shown) == 5
+    assert len(shown) == 5  # the best epoch, and the four methods that the conclusion names
+    assert "2-fold cross-validation and retraining on all the data lost" in conclude(group)
+    assert "2+-fold, t1(5)" in [each.method.name for each in shown]
     assert [each.method.kind for each in shown[:1]] == [Kind.ORACLE_ERROR]
     assert {Kind.SIGNAL, Kind.KFOLD, Kind.NEVER} <= {each.method.kind for each in shown}
     errors = [each.metrics["test_error"].mean for each in shown]

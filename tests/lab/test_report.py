@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import base64
 import html
 import json
 import math
 import re
 import shutil
 import subprocess
+import zlib
 from html.parser import HTMLParser
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plotly.offline import get_plotlyjs
 from tests.records import group_of, record_of
 
 from heldin.errors import ArgumentError, StoreError
+from heldin.lab.answer import Answer, describe
+from heldin.lab.conclusion import best_outcome
+from heldin.lab.methods import Kind, StoppingMethod, authors_method
 from heldin.lab.report import comparison_html, cost_html, embed_json, html_page, write_report
 from heldin.lab.run import run as train
 from heldin.lab.select import outcomes_of
@@ -27,7 +33,7 @@ NASTY = "</script><script>window.hacked = 1</script><img src=x onerror='window.h
 SPEC = RunSpec(dataset="digits", num_samples=200, batch_size=50, epochs=8, signals=())
 RISING = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]
 OVERFITS = [0.5, 0.4, 0.2, 0.3, 0.3, 0.4, 0.6, 0.7]
-FIRST = "gradient disparity, t1(5)"
+FIRST = "gradient disparity, at the 5th rise default"
 UNITS = {"batch_gradient": 1.0, "distance": 0.1, "optimizer_step": 0.0, "batch_evaluation": 0.0}
 
 
@@ -104,7 +110,7 @@ def test_runs_are_grouped_by_setting(report):
     assert "runs without one of 2 folds" in page.text
     assert "5 runs, 2 settings" in page.text
     assert {"#setting-1", "#setting-2"} <= {*page.links}
-    assert page.row("2-fold, t1(5)")
+    assert page.row("2-fold cross-validation, at the 5th rise")
 
 
 def test_the_page_contains_the_curves_and_stops(report):
@@ -115,9 +121,11 @@ def test_the_page_contains_the_curves_and_stops(report):
 
 def test_the_page_loads_nothing_and_contains_plotly_once(tmp_path):
     text = write_report([run()], tmp_path / "report.html").read_text()
-    ours = re.sub(r"<script>/\*\*\s*\* plotly.*?</script>", "", text, flags=re.DOTALL)
+    plotly = re.search(r'<script type="text/plain" id="plotly">(.*?)</script>', text)[1]
+    assert zlib.decompress(base64.b64decode(plotly)).decode() == get_plotlyjs()
+    assert len(plotly) < len(get_plotlyjs()) / 2
+    ours = text.replace(plotly, "")
     assert len(ours) < 60_000
-    assert len(text) - len(ours) > 1_000_000
     assert [link for link in Page(text).links if not link.startswith("#")] == []
     assert not re.search(r"https?:|url\(|@import", ours)
     assert "default-src 'none'" in ours
@@ -211,7 +219,7 @@ def test_inserted_texts_are_not_searched_for_placeholders():
     assert "<title>{{plotly}}</title>" in text
     assert "<p>{{charts}}</p>" in text
     assert '["{{main}}"]' in text
-    assert text.count("plotly.js v") == 1
+    assert text.count('id="plotly">eN') == 1  # the first bytes of zlib, in base64
 
 
 def folded(val, *, seeds=(0,)):
@@ -221,6 +229,11 @@ def folded(val, *, seeds=(0,)):
 
 def outcomes(*records):
     return outcomes_of(group_of(*records))
+
+
+def compared(found, signal):
+    winner = best_outcome(found)
+    return comparison_html(found, signal, winner.method if winner else None)
 
 
 def raw_rows(page):
@@ -238,30 +251,76 @@ def cells_of(page, name):
     return found[1:]
 
 
+FOLDS = [
+    "2-fold cross-validation", "2-fold cross-validation and retraining on all the data",
+    "2-fold cross-validation, each fold by itself", "1/2 held out",
+]  # fmt: skip
+BY_BOTH_RULES = [
+    f"{name}, {when}"
+    for name in ("gradient disparity", *FOLDS)
+    for when in ("at the 5th rise", "after 5 rises in a row")
+]
+
+
 def test_the_order_of_methods():
-    page = comparison_html(outcomes(run(), *folded(RISING)), "gradient_disparity")
-    each = ["gradient disparity", "2-fold", "2+-fold", "2-fold, each fold by itself", "1/2 held out"]
-    assert [row[0] for row in rows(page)[2:]] == [
-        "best epoch by test loss",
-        "best epoch by test accuracy",
-        *(f"{name}, t{number}(5)" for name in each for number in (1, 2)),
-        "no early stopping",
-    ]
+    page = compared(outcomes(run(), *folded(RISING)), "gradient_disparity")
+    names = [row[0].removesuffix(" default") for row in rows(page)[2:]]
+    assert names == ["best epoch by test loss", "best epoch by test accuracy", *BY_BOTH_RULES, "no early stopping"]
     classes = [re.search(r'^<tr class="([\w ]+)"', row)[1] for row in raw_rows(page) if "<tr class" in row]
-    assert classes == ["over", "oracle", "oracle", "deciding best"]
+    assert classes == ["over", "oracle", "oracle", "best"]
 
 
 def test_the_best_method_and_rules_that_never_fired_are_marked():
     falling = RISING[::-1]  # no rise for 2-fold, and no fall for a cosine that rises
     found = outcomes(run([0.5, 0.4, 0.3, 0.2, 0.2, 0.2, 0.2, 0.1], signals=("cosine",)), *folded(falling))
-    page = comparison_html(found, "cosine")
+    page = compared(found, "cosine")
     assert [row[0] for row in rows(page) if "rule never fired" in row[0]] == [
-        f"{name}, t{number}(5) {mark} {mark + 1} rule never fired"
-        for name in ("cosine", "2-fold", "2+-fold", "2-fold, each fold by itself", "1/2 held out")
-        for number, mark in ((1, 1), (2, 3))
+        f"{name}, {when} 1 2 rule never fired"
+        for name, change in (("cosine", "fall"), *((name, "rise") for name in FOLDS))
+        for when in (f"at the 5th {change}", f"after 5 {change}s in a row")
     ]
     (best,) = (row for row in raw_rows(page) if row.startswith('<tr class="best"'))
     assert "no early stopping" in best
+
+
+@pytest.mark.parametrize(
+    "best", [StoppingMethod(Kind.NEVER), authors_method("sign"), authors_method("gradient_disparity")], ids=str
+)
+def test_the_method_that_the_answer_names_is_bold_wherever_it_is(tmp_path, best):
+    record = run(signals=("gradient_disparity", "sign"))
+    path = write_report(
+        [record],
+        tmp_path / "report.html",
+        answers={record.spec.with_(signals=()).id: Answer(("Best here.",), (), best)},
+    )
+    page = path.read_text(encoding="utf-8")
+    shown, _, collapsed = page.partition("<details>")
+    bold = [row for row in raw_rows(page) if row.startswith('<tr class="best"')]
+    assert len(bold) == 2  # in the comparison, and in the cost
+    assert all(rows(row)[0][0].startswith(describe(best)) for row in bold)
+    assert 'class="best"' in shown
+    assert 'class="best"' not in collapsed.partition("</details>")[0]
+    defaults = {row[0] for row in rows(page) if row[0].endswith(" default")}
+    assert defaults == {FIRST}
+    points = {point["name"]: point["role"] for point in json.loads(Page(page).data)[1]["points"]}
+    assert points.pop(describe(best)) == "best"
+    assert points.pop("gradient disparity, at the 5th rise", "default") == "default"
+    assert {*points.values()} <= {"other"}
+    assert re.search(r'<li class="is-best">(.*?) \(best(, default)?\)</li>', page)[1] == describe(best)
+
+
+VERSIONS = ("task:mine-aaaaaaaa01234567", "task:mine-bbbbbbbb01234567")
+
+
+def test_an_earlier_version_of_a_task_is_marked(report):
+    spec = SPEC.with_(num_samples=None, dataset=VERSIONS[0], model="task", loss="task", optimizer="task")
+    curves = {"train_loss": OVERFITS, "test_loss": OVERFITS, "test_error": OVERFITS}
+    records = [record_of(spec.with_(dataset=version), **curves) for version in VERSIONS]
+    timings = {r.id: [{"begun": {"time": float(day)}, "at_epoch": 0}] for r, day in zip(records, (2, 1), strict=True)}
+    page = report(*records, timings=timings)
+    assert page.texts.count("Your task: mine") == 2  # in the overview, and above its section
+    assert page.texts.count("Your task: mine, an earlier version") == 2
+    assert "an earlier version" not in report(*records).text  # it is not known which is the later one
 
 
 @pytest.mark.parametrize(
@@ -274,16 +333,16 @@ def test_the_best_method_and_rules_that_never_fired_are_marked():
     ids=str,
 )
 def test_other_signals_are_collapsed(signals, summary):
-    page = comparison_html(outcomes(run(signals=signals)), "gradient_disparity")
+    page = compared(outcomes(run(signals=signals)), "gradient_disparity")
     assert re.findall("<summary>(.*?)</summary>", page) == summary
     shown, _, hidden = page.partition("<details>")
-    assert FIRST in shown
-    assert ("sign, t1(5)" in shown, "sign, t1(5)" in hidden) == (False, "sign" in signals)
+    assert FIRST in [row[0] for row in rows(shown)]
+    assert ("sign, at" in shown, "sign, at the 5th fall" in hidden) == (False, "sign" in signals)
 
 
 def test_bars_are_relative_to_the_largest_loss():
     def bars(error):
-        page = comparison_html(outcomes(run(error)), "gradient_disparity")
+        page = compared(outcomes(run(error)), "gradient_disparity")
         widths = [re.findall(r'style="width:(\d+)%"', row) for row in raw_rows(page)]
         return {name[0]: width[0] for name, width in zip(rows(page), widths, strict=True) if width}
 
@@ -293,36 +352,37 @@ def test_bars_are_relative_to_the_largest_loss():
 
 
 def test_unknown_values_are_dashes_and_further_metrics_have_columns():
-    lost = comparison_html(outcomes(run(loss=[1.0] * 5 + [math.nan] * 3)), "gradient_disparity")
+    lost = compared(outcomes(run(loss=[1.0] * 5 + [math.nan] * 3)), "gradient_disparity")
     assert cells_of(lost, FIRST)[:4] == ["20.0", "5", "40.0", "-"]
-    more = comparison_html(outcomes(run(also={"test_top5": 0.125, "test_auc": 0.75})), "gradient_disparity")
+    more = compared(outcomes(run(also={"test_top5": 0.125, "test_auc": 0.75})), "gradient_disparity")
     assert cells_of(more, FIRST)[1:6] == ["5", "40.0", "0.800", "12.5", "0.750"]
     assert re.findall(r'colspan="(\d+)"', more) == ["1", "6", "3"]
 
 
 def test_notes_are_numbered_and_listed_once():
     falling = RISING[::-1]
-    page = comparison_html(outcomes(run(signals=("cosine",)), *folded(falling)), "cosine")  # bad is a cosine that falls
+    page = compared(outcomes(run(signals=("cosine",)), *folded(falling)), "cosine")  # bad is a cosine that falls
     names = [row[0] for row in rows(page)]
-    assert {"cosine, t1(5) 1 2", "2-fold, t1(5) 1 2", "cosine, t2(5) 3 4"} <= {
-        name.removesuffix(" rule never fired") for name in names
-    }
+    assert {
+        "cosine, at the 5th fall 1 2",
+        f"{FOLDS[0]}, at the 5th rise 1 2",
+        "cosine, after 5 falls in a row 1 2",
+    } <= {name.removesuffix(" rule never fired") for name in names}
     assert "no early stopping" in names
     assert re.findall("<li>(.*?)</li>", page) == [
-        f"{seen}: {rule}(5) never fired, so the last epoch is used"
-        for rule in ("t1", "t2")
+        f"{seen}: the rule never fired, so the last epoch is used"
         for seen in ("each run by its own curve", "the mean curve")
     ]
 
 
 def test_the_cost_of_one_seed_includes_folds_and_retraining():
     records = [run(), run(seed=1), *folded(RISING, seeds=(0, 1))]
-    page = cost_html(SPEC, outcomes(*records), "gradient_disparity", [], None)
+    page = cost_html(SPEC, outcomes(*records), "gradient_disparity", None, [], None)
     assert rows(page)[0] == ["method", "epochs trained", "batch gradients"]
     assert cells_of(page, FIRST) == ["6.0", "48"]  # 6 epochs of 4 batches, and 4 probes after each
-    assert cells_of(page, "2-fold, t1(5)") == ["12.0", "24"]  # 2 models, 6 epochs each of 2 batches
-    assert cells_of(page, "2+-fold, t1(5)") == ["18.0", "48"]  # and 6 epochs of 4 batches
-    assert cells_of(page, "1/2 held out, t1(5)") == ["6.0", "12"]
+    assert cells_of(page, f"{FOLDS[0]}, at the 5th rise") == ["12.0", "24"]  # 2 models, 6 epochs each of 2 batches
+    assert cells_of(page, f"{FOLDS[1]}, at the 5th rise") == ["18.0", "48"]  # and 6 epochs of 4 batches
+    assert cells_of(page, "1/2 held out, at the 5th rise") == ["6.0", "12"]
     assert cells_of(page, "no early stopping") == ["8.0", "32"]
     assert "best epoch" not in page
 
@@ -366,7 +426,7 @@ PLAY = """<script>
     }))
     .then(after(1000, function () {
       found.clickedNames = names(); found.clickedDrawn = drawn();
-      click("t1, the 5th rise");
+      click("at the 5th rise");
     }))
     .then(after(500, function () {
       found.clickedBars = bars();
@@ -428,8 +488,8 @@ def test_a_browser_draws_the_curves_and_the_stops(browsed):
     assert browsed["names"] == ["test error", "training error", "best epoch", "gradient disparity"]
     assert browsed["drawn"] >= 3
     assert set(browsed["names"]) <= set(browsed["legend"])
-    assert "t1, the 5th rise: epoch" in browsed["summary"]
-    assert "t1, the 5th rise" in browsed["legend"]
+    assert "Stopped at the 5th rise: epoch" in browsed["summary"]
+    assert "at the 5th rise" in browsed["legend"]
     assert browsed["bars"] >= 1
 
 

@@ -197,6 +197,6 @@ def test_a_signal_that_training_does_not_compute_is_refused(label):
 def test_the_spec_of_a_task_names_it_and_its_hashes():
     spec = RunSpec(**TASK, epochs=3)
     assert (spec.task, spec.task_hashes) == ("mine", ("01234567", "89abcdef"))
-    assert spec.title == "task:mine-0123456789abcdef epochs=3"
+    assert spec.title == "task:mine epochs=3"
     assert RunSpec().task is None
     assert RunSpec().task_hashes is None

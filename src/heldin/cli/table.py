@@ -59,8 +59,8 @@ LEGENDS: dict[str, dict[str, str]] = {  # kind of table -> column or group of co
 }
 
 TASKS = (
-    "`heldin compare` answers in five lines for a task, and compares more rules: its cross-validation stops 5 epochs after "
-    "the lowest validation loss and is rolled back, so its numbers differ from these."
+    "`heldin compare` answers in five lines for a task, and compares more rules: its cross-validation stops 5 epochs "
+    "after the lowest validation loss and is rolled back, so its numbers differ from these."
 )
 
 SHORT_LEGENDS = {  # of the tables without --all

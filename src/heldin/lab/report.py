@@ -50,6 +50,8 @@ from heldin.lab.select import Outcome, Protocol, outcomes_of
 from heldin.lab.spec import RunSpec
 from heldin.lab.store import RunRecord, write_atomically
 from heldin.lab.tables import EMPTY, Cell, Markup, Table, element, escape, join
+from heldin.rules import ConsecutiveRises
+from heldin.types import Direction
 
 Line: TypeAlias = Mapping[str, Any]  # of `timings.jsonl`
 Timings: TypeAlias = Mapping[str, Sequence[Line]]  # by run id
@@ -62,10 +64,10 @@ GUIDE = (
     "Training never stopped early: every run trained to its horizon, and each stopping method was replayed over the "
     "records. Epochs count from 0.",
     "A method is named by what it watches and when it stops. “At the 5th rise” is the 5th epoch whose value is above "
-    "that of the epoch before; “5 epochs after the lowest value, rolled back” takes the epoch of the lowest value, once "
-    "there was no lower one for 5 epochs. For signals that fall when a network begins to memorise, falls are counted. "
-    "Tables for papers (heldin table) have short names: t1(5) is “at the 5th rise”, t2(5) “after 5 rises in a row”, and "
-    "k+-fold “k-fold cross-validation and retraining on all the data”.",
+    "that of the epoch before; “5 epochs after the lowest value, rolled back” takes the epoch of the lowest value, "
+    "once there was no lower one for 5 epochs. For signals that fall when a network begins to memorise, falls are "
+    "counted. Tables for papers (heldin table) have short names: t1(5) is “at the 5th rise”, t2(5) “after 5 rises in a "
+    "row”, and k+-fold “k-fold cross-validation and retraining on all the data”.",
     "Under “each run by its own curve” a rule sees one run, as in practice. Under “the mean curve” it sees the mean "
     "over the seeds, and all seeds share its epoch. Numbers are means, with the standard deviation if there are "
     "several values.",
@@ -234,9 +236,9 @@ class _Setting:
         best, size = best_epochs(self.outcomes), self.group.setting.num_samples or num_samples
         if best is None or size is None:
             return []
-        shown, points = [*main_methods(self.group), self.best], []
-        for each in self.outcomes:
-            if each.protocol is Protocol.PER_RUN and each.method in shown and "test_error" in each.metrics:
+        points = []
+        for each in self._competing():
+            if "test_error" in each.metrics:
                 mine, theirs = each.by_seed("test_error"), best.by_seed("test_error")
                 lost = [100.0 * (mine[seed] - theirs[seed]) for seed in mine.keys() & theirs.keys()]
                 if not lost:
@@ -244,7 +246,7 @@ class _Setting:
                 error = statistics.stdev(lost) / math.sqrt(len(lost)) if len(lost) > 1 else None
                 role = "best" if each.method == self.best else "default" if _is_default(each.method) else "other"
                 cost = relative_cost(each, self.group, size)
-                points.append(CostPoint(describe(each.method), cost, statistics.fmean(lost), error, role))
+                points.append(CostPoint(_words(each.method), cost, statistics.fmean(lost), error, role))
         chart = cost_chart(points)
         if chart is None:
             return []
@@ -259,6 +261,12 @@ class _Setting:
         names = element("ol", *map(_point_name, chart["points"]), class_="notes")
         caption = element("figcaption", names, element("p", text))
         return [element("h3", "Lost against cost"), element("figure", drawn, missing, caption, class_="chart")]
+
+    def _competing(self) -> list[Outcome]:
+        """The methods of which one is called the best: the main ones, or all if some of these were not requested."""
+        found = [each for each in self.outcomes if each.protocol is Protocol.PER_RUN and each.method.realizable]
+        main = {*main_methods(self.group)}
+        return [each for each in found if each.method in main] if main <= {each.method for each in found} else found
 
     def _validated(self) -> Markup:
         """Without a test set: the epochs of each method, and what the folds left out say about them."""
@@ -461,12 +469,19 @@ def _is_default(method: StoppingMethod) -> bool:
 def _name(method: StoppingMethod) -> Markup:
     """A method in words, with a label if it is the default."""
     label = [element("span", "default", class_="flag")] if _is_default(method) else []
-    return join([describe(method), *label], " ")
+    return join([_words(method), *label], " ")
+
+
+def _words(method: StoppingMethod) -> str:
+    if type(method.rule) is not ConsecutiveRises:
+        return describe(method)
+    change = "rises" if method.direction is Direction.RISES else "falls"
+    return describe(method).replace(f"by {rule_name(method.rule)}", f"after {method.rule.patience} {change} in a row")
 
 
 def _point_name(point: Json) -> Markup:
     """A point of the chart of costs in words, in the colour that it has there."""
-    is_default = point["name"] == describe(authors_method(DEFAULT))
+    is_default = point["name"] == _words(authors_method(DEFAULT))
     marks = ["best"] * (point["role"] == "best") + ["default"] * is_default
     marked = f" ({', '.join(marks)})" if marks else ""
     return element("li", f"{point['name']}{marked}", class_=f"is-{point['role']}" if marks else None)
