@@ -415,7 +415,10 @@ PLAY = """<script>
   }
   function after(wait, step) { return function () {
     return new Promise(function (done) { step(); setTimeout(done, wait); }); }; }
-  Promise.resolve()
+  function drawnOnce() {
+    return plot.data ? Promise.resolve() : new Promise(function (done) { setTimeout(done, 100); }).then(drawnOnce);
+  }
+  drawnOnce()
     .then(after(500, function () {}))
     .then(after(1000, function () {
       found.plots = document.querySelectorAll(".js-plotly-plot").length;
