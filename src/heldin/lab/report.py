@@ -254,7 +254,7 @@ class _Setting:
         text = (
             "Points of test error above the best epoch, and the cost for one seed in trainings to the horizon, "
             "measurements and folds included. Lower and further left is better. Bars: the standard error over seeds. "
-            "Large points: the best method and the default."
+            "Large points: the best method in blue, the default in magenta (in blue if it is the best)."
         )
         drawn = element("div", element("div", class_="plot"), class_="card")
         missing = element("noscript", "The chart needs JavaScript; the tables do not.")
