@@ -134,7 +134,7 @@ def test_without_a_test_set_the_folds_are_asked():
         (StoppingMethod(Kind.NEVER), "no early stopping"),
         (StoppingMethod(Kind.SIGNAL, "cosine", NthRise(2)), "cosine, at the 2nd fall"),
         (StoppingMethod(Kind.SIGNAL, "cosine", Patience(3)), "cosine, 3 epochs after the highest value"),
-        (StoppingMethod(Kind.SIGNAL, "cosine", ConsecutiveRises(3)), "cosine, by t2(3)"),
+        (StoppingMethod(Kind.SIGNAL, "cosine", ConsecutiveRises(3)), "cosine, after 3 falls in a row"),
         (
             StoppingMethod(Kind.HOLDOUT_PLUS, rule=Patience(5), folds=5, roll_back=True),
             "1/5 held out and retraining on all the data, 5 epochs after the lowest validation loss, rolled back",

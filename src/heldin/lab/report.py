@@ -50,8 +50,6 @@ from heldin.lab.select import Outcome, Protocol, outcomes_of
 from heldin.lab.spec import RunSpec
 from heldin.lab.store import RunRecord, write_atomically
 from heldin.lab.tables import EMPTY, Cell, Markup, Table, element, escape, join
-from heldin.rules import ConsecutiveRises
-from heldin.types import Direction
 
 Line: TypeAlias = Mapping[str, Any]  # of `timings.jsonl`
 Timings: TypeAlias = Mapping[str, Sequence[Line]]  # by run id
@@ -246,7 +244,7 @@ class _Setting:
                 error = statistics.stdev(lost) / math.sqrt(len(lost)) if len(lost) > 1 else None
                 role = "best" if each.method == self.best else "default" if _is_default(each.method) else "other"
                 cost = relative_cost(each, self.group, size)
-                points.append(CostPoint(_words(each.method), cost, statistics.fmean(lost), error, role))
+                points.append(CostPoint(describe(each.method), cost, statistics.fmean(lost), error, role))
         chart = cost_chart(points)
         if chart is None:
             return []
@@ -469,19 +467,12 @@ def _is_default(method: StoppingMethod) -> bool:
 def _name(method: StoppingMethod) -> Markup:
     """A method in words, with a label if it is the default."""
     label = [element("span", "default", class_="flag")] if _is_default(method) else []
-    return join([_words(method), *label], " ")
-
-
-def _words(method: StoppingMethod) -> str:
-    if type(method.rule) is not ConsecutiveRises:
-        return describe(method)
-    change = "rises" if method.direction is Direction.RISES else "falls"
-    return describe(method).replace(f"by {rule_name(method.rule)}", f"after {method.rule.patience} {change} in a row")
+    return join([describe(method), *label], " ")
 
 
 def _point_name(point: Json) -> Markup:
     """A point of the chart of costs in words, in the colour that it has there."""
-    is_default = point["name"] == _words(authors_method(DEFAULT))
+    is_default = point["name"] == describe(authors_method(DEFAULT))
     marks = ["best"] * (point["role"] == "best") + ["default"] * is_default
     marked = f" ({', '.join(marks)})" if marks else ""
     return element("li", f"{point['name']}{marked}", class_=f"is-{point['role']}" if marks else None)
