@@ -75,7 +75,10 @@ def test_a_preset_measures_what_its_definition_measures(name):
 
 @pytest.mark.parametrize("argument", GIVEN)
 def test_a_preset_is_refused_together_with_what_it_fixes(argument):
-    says = rf"Found `preset = 'paper'` and `{argument}`\. Leave it out, or write .*rule=NthRise\(5\), batches=5"
+    says = (
+        rf"Found `preset = 'paper'` and `{argument}`\. Leave it out, or write .*: "
+        r"signal='gradient_disparity\[rescale=std\]', rule=NthRise\(5\), batches=5, probes='fresh'\.$"
+    )
     options = {"preset": "paper", argument: GIVEN[argument]}
     with pytest.raises(ArgumentError, match=says):
         EarlyStopping(net(), LOSS, **options)

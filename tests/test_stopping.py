@@ -344,7 +344,8 @@ def test_the_repr_has_signal_rule_readings_and_decision():
     )
     assert repr(scripted([1.0, 2.0], patience=1)[0]) == (
         "<EarlyStopping: gradient_disparity; NthRise(1, direction=rises); 2 readings; "
-        "stopped at epoch 1: gradient disparity rose for the 1st time (1 -> 2)>"
+        "stopped at epoch 1: gradient disparity rose for the 1st time (1 -> 2); "
+        "caveats: at_chance, few_readings, few_batches, few_samples>"
     )
 
 

@@ -80,12 +80,16 @@ class HeldinWarning(UserWarning):
     """Something was skipped or reduced. The result is still valid."""
 
 
-def require_integer(name: str, value: object, *, at_least: int, remedy: str) -> None:
-    """Raise an `ArgumentError` unless `value` is an integer of at least `at_least` and below 2**63."""
+def require_integer(name: str, value: object, *, at_least: int, remedy: str, of: str = "") -> None:
+    """Raise an `ArgumentError` unless `value` is an integer of at least `at_least` and below 2**63.
+
+    `of` is what the parameter belongs to, such as a file.
+    """
     if isinstance(value, bool) or not isinstance(value, int) or not at_least <= value < 2**63:
         large = isinstance(value, int) and value >= 2**63
+        parameter = f"`{name}` of {of}" if of else f"`{name}`"
         raise ArgumentError(
-            f"Parameter `{name}` should be an integer {'below 2**63' if large else f'of at least {at_least}'}. "
+            f"Parameter {parameter} should be an integer {'below 2**63' if large else f'of at least {at_least}'}. "
             f"Found `{name} = {short_repr(value)}`. {remedy}"
         )
 

@@ -151,7 +151,9 @@ class Method(NamedTuple):
         chosen = PRESETS[preset]
         given = [name for name, value in {**self._asdict(), **measured}.items() if value is not None]
         if given:
-            stands_for = ", ".join(f"{name}={value}" for name, value in chosen.definition.items() if value is not None)
+            fixed = {name: repr(value) for name, value in chosen.definition.items() if value is not None}
+            fixed["rule"] = chosen.rule.describe(keywords=False)  # without quotes
+            stands_for = ", ".join(f"{name}={value}" for name, value in fixed.items())
             raise ArgumentError(
                 f"A preset and the arguments that it fixes should not both be given. Found `preset = {preset!r}` and "
                 f"{', '.join(f'`{name}`' for name in given)}. Leave {'them' if len(given) > 1 else 'it'} out, or write "

@@ -376,7 +376,9 @@ class EarlyStopping:
     def __repr__(self) -> str:
         readings = "1 reading" if len(self._readings) == 1 else f"{len(self._readings)} readings"
         rule = self.rule.describe(keywords=False)
-        return f"<EarlyStopping: {', '.join(self.signals)}; {rule}; {readings}; {self._decision.headline}>"
+        caveats = ", ".join(caveat.kind.value for caveat in self._decision.caveats)
+        parts = (", ".join(self.signals), rule, readings, self._decision.headline, caveats and f"caveats: {caveats}")
+        return f"<EarlyStopping: {'; '.join(filter(None, parts))}>"
 
     def _repr_html_(self) -> str:
         return self._display()._repr_html_()

@@ -6,6 +6,8 @@ import runpy
 import numpy
 import pytest
 
+from heldin.lab.task_source import TaskSource, check_task
+
 TASK = "from tests import tasks\n\ndef task():\n    return tasks.task()\n"
 
 
@@ -34,6 +36,19 @@ def test_the_template_runs_as_it_is(heldin, tmp_path):
     images, _labels = made.train.tensors
     assert len(images) == 300
     assert made.epochs == 50
+
+
+def test_every_optional_line_of_the_template_can_be_used(heldin, tmp_path):
+    heldin("compare", "--new", "task.py")
+    lines = (tmp_path / "task.py").read_text().splitlines()
+    optional = [line for line in lines if line.lstrip().startswith("# ")]
+    assert optional
+    (tmp_path / "task.py").write_text(
+        "\n".join(line.replace("# ", "", 1) if line in optional else line for line in lines)
+    )
+    checked = check_task(TaskSource.find(tmp_path / "task.py"))
+    assert (checked.num_train, checked.notes) == (300, ())
+    assert runpy.run_path("task.py")["task"]().scheduler is not None
 
 
 def test_a_template_does_not_replace_a_file(refused, tmp_path):
@@ -89,6 +104,7 @@ def test_arrays_without_a_test_set(heldin, arrays):
         (("mine.py", "--model", "cnn"), "has its own model, data and optimizer. Found --model too"),
         (("--data", "nowhere.npz"), "Found no file nowhere.npz"),
         (("--data", "mine.py"), "should be an .npz file"),
+        (("wrong.py",), "SyntaxError: '(' was never closed (line 2: task = Task()."),
         (("mine.py", "--seeds", "x"), "--seeds should be"),
         (("mine.py", "--method", "gradient_disparty"), "label of a signal"),
         (("mine.py", "--device", "cuda"), "should be a device of this machine"),
@@ -100,6 +116,7 @@ def test_arrays_without_a_test_set(heldin, arrays):
 )
 def test_wrong_input_is_refused_with_the_remedy(refused, tmp_path, arguments, message):
     (tmp_path / "mine.py").write_text(TASK)
+    (tmp_path / "wrong.py").write_text("from heldin.lab import Task\ntask = Task(\n")
     if "cuda" in arguments and __import__("torch").cuda.is_available():
         pytest.skip("there is a GPU")
     assert message in refused("compare", *arguments)

@@ -43,8 +43,9 @@ def test_doctor_shows_versions_cores_data_and_store(heldin, store, tmp_path):
     assert found["data"] == str(tmp_path)
     assert found["datasets"] == ["mnist5k", "digits", "breast_cancer"]
     assert found["num_runs"] == 5
-    missing = {line["what"]: line["remedy"] for line in found["missing"]}
-    assert "heldin data fetch mnist" in missing["dataset mnist"]
+    optional = {line["what"]: line["remedy"] for line in found["datasets_not_present"]}
+    assert "heldin data fetch mnist" in optional["mnist"]
+    assert found["missing"] == []
 
 
 def test_doctor_shows_how_to_install_what_is_missing(heldin, pretend, tmp_path):
@@ -54,6 +55,20 @@ def test_doctor_shows_how_to_install_what_is_missing(heldin, pretend, tmp_path):
     optional, _, missing = answer.out.partition("\nMissing:")
     assert '  lightning: pip install ".[lightning]", in a checkout\n' in optional
     assert '  pooch: pip install ".[lab]", in a checkout\n' in missing
+
+
+def test_doctor_shows_each_version_beside_the_tested_one_and_datasets_as_optional(heldin, pretend, tmp_path):
+    pretend(torch="2.5.0", lightning=None)
+    out = heldin("doctor", "--data", tmp_path).out
+    packages = out.partition("\nPackages, installed / tested with:\n")[2].partition("\n\n")[0].splitlines()
+    rows = {line.split()[0]: " ".join(line.split()[1:]) for line in packages}
+    tested = doctor.versions_tested_with(sys.version_info[:2])
+    assert [*rows] == [*tested]
+    assert (rows["torch"], rows["lightning"]) == (f"2.5.0 / {tested['torch']}", f"- / {tested['lightning']}")
+    before, _, datasets = out.partition("\nDatasets that are not present. They are optional")
+    assert "heldin data fetch mnist" in datasets
+    assert "heldin data fetch" not in before
+    assert "Nothing is missing." in datasets
 
 
 def test_doctor_names_versions_that_are_not_those_of_the_tests(heldin, pretend, tmp_path):

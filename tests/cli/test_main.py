@@ -126,9 +126,21 @@ def test_help_lists_every_verb_and_where_to_start(heldin):
     assert answer.code == 0
     words = " ".join(answer.out.replace("│", " ").split())
     assert ABOUT in words
-    assert "New here? `heldin demo` takes a minute" in words
+    assert "New here? `heldin demo` takes about two minutes" in words
     assert all(f" {verb} " in words for verb in COMMANDS)
     assert heldin("-h") == answer
+
+
+@pytest.mark.parametrize("verb", [(), *VERBS, ("data",)], ids=" ".join)
+def test_help_shows_boxes_and_no_type_of_flags(heldin, verb):
+    out = heldin(*verb, "--help").out
+    assert "─ Options ─" in out
+    assert "bool" not in out
+
+
+def test_paragraphs_of_the_help_break_at_the_width_only():
+    for verb in COMMANDS:
+        assert "\n" not in COMMANDS[verb].help.replace("\n\n", "")
 
 
 @pytest.mark.parametrize("before", [(), ("data",)], ids=["heldin", "heldin data"])

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -18,7 +19,15 @@ from tests.records import epoch_line
 
 from heldin.errors import ArgumentError, DataError, HeldinError
 from heldin.lab.data import Arrays
-from heldin.lab.engine import MAX_BARS, Progress, format_run_count, require_runnable, run_all
+from heldin.lab.engine import (
+    MAX_BARS,
+    Progress,
+    format_remaining,
+    format_run_count,
+    require_runnable,
+    run_all,
+    run_title,
+)
 from heldin.lab.registry import MODELS
 from heldin.lab.run import run
 from heldin.lab.spec import RunSpec
@@ -258,10 +267,55 @@ def test_runs_done_before_are_counted_and_new_ones_are_listed(progress, shown, t
         wait_until(shown.getvalue)
         record(store, SPECS[1], 1)
         record(store, SPECS[2], 3)
-    assert shown.getvalue().splitlines() == [
-        "3 runs, 1 of them done",
-        f"[2/3] {SPECS[2].id} {SPECS[2].title}",
-    ]
+    first, second = shown.getvalue().splitlines()
+    assert first == "3 runs, 1 of them done"
+    assert re.fullmatch(rf"\[2/3\] {SPECS[2].id} seed=2 {re.escape(SPECS[0].title)}, .* left", second)
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [(SPEC, "seed=0 digits"), (SPEC.with_(seed=3, fold=0, folds=4), "seed=3 fold=0 of 4 digits")],
+)
+def test_a_run_is_named_by_its_seed_and_fold_first(spec, words):
+    assert run_title(spec).startswith(f"{words} fully_connected ")
+    assert run_title(spec).count("fold") == words.count("fold")
+    assert run_title(spec).count("seed") == 1
+
+
+def test_the_remaining_time_follows_the_epochs_of_this_call(progress, shown, tmp_path, monkeypatch):
+    clock = iter([0.0, 600.0])  # at the beginning, and when the run is found done
+    monkeypatch.setattr("heldin.lab.engine.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    store = Store(tmp_path)
+    specs = [SPEC.with_(seed=seed) for seed in range(6)]
+    record(store, specs[0], 3)
+    with progress.track(specs, store):
+        wait_until(shown.getvalue)
+        record(store, specs[1], 1)
+        record(store, specs[2], 3)
+    [_, line] = shown.getvalue().splitlines()
+    assert line.endswith(", about 27 min left")  # 4 epochs took 10 minutes, 11 are left
+
+
+def test_the_last_run_has_no_remaining_time(progress, shown, tmp_path):
+    with progress.track([SPEC], Store(tmp_path)):
+        wait_until(shown.getvalue)
+        record(Store(tmp_path), SPEC, 3)
+    assert shown.getvalue().splitlines()[1] == f"[1/1] {SPEC.id} {run_title(SPEC)}"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0.0, "less than a minute left"),
+        (29.0, "less than a minute left"),
+        (45.0, "about 1 min left"),
+        (181.0, "about 3 min left"),
+        (3599.0, "about 1 h 0 min left"),
+        (7930.0, "about 2 h 12 min left"),
+    ],
+)
+def test_the_remaining_time_is_formatted(seconds, words):
+    assert format_remaining(seconds) == words
 
 
 def test_a_terminal_shows_bars_for_the_first_running_runs_and_for_all(shown, tmp_path, monkeypatch):

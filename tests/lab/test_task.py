@@ -1,5 +1,7 @@
 """What a task may return, and how everything else is refused before anything is trained."""
 
+import warnings
+
 import pytest
 import torch
 from tests import tasks
@@ -98,7 +100,7 @@ def of_one_output():
         pytest.param(not_seeded, "same initial weights for the same seed", id="not seeded"),
         pytest.param(split_by_the_seed, "same data for every seed.*manual_seed", id="data that depends on the seed"),
         pytest.param(changed(batch_size=100), "`batch_size` should be at most 48", id="a large batch"),
-        pytest.param(changed(epochs=0), "epochs of", id="no epochs"),
+        pytest.param(changed(epochs=0), "`epochs` of <lambda> should be .* Found `epochs = 0`", id="no epochs"),
         pytest.param(
             fails, r"failed: RuntimeError: no such file: images \(test_task.py, line \d+\)", id="an exception"
         ),
@@ -141,6 +143,19 @@ def test_equal_weights_for_all_seeds_are_noted():
 
     (note,) = check_task(TaskSource.find(pretrained)).notes
     assert "All seeds start from the same weights" in note
+
+
+def test_random_transforms_without_unaugmented_samples_are_noted():
+    (note,) = check_task(TaskSource.find(changed(train=tasks.Noisy()))).notes
+    assert "`train` has random transforms, so folds are validated on augmented samples" in note
+    assert "give `unaugmented` too" in note
+
+
+def test_a_loss_of_numbers_is_refused_without_a_warning_of_torch():
+    with warnings.catch_warnings(record=True) as caught, pytest.raises(HeldinError, match="loss of classes"):
+        warnings.simplefilter("always")
+        check_task(TaskSource.find(changed(loss=nn.MSELoss())))
+    assert caught == []
 
 
 def test_stored_tensors_are_held_and_other_datasets_are_read_each_time():

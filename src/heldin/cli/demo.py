@@ -1,4 +1,4 @@
-"""`heldin demo`: run a small experiment and compare stopping methods, in a minute or two."""
+"""`heldin demo`: run a small experiment and compare stopping methods, in about two minutes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def command(
 ) -> None:
     """Compare gradient disparity with 5-fold cross-validation and no early stopping, on few digits with noisy labels.
 
-    It takes a minute or two on two cores. Runs that are already recorded are not repeated.
+    It takes about two minutes on two cores. Runs that are already recorded are not repeated.
     """
     from heldin.cli.records import require_store, store_option
     from heldin.lab import demo

@@ -71,7 +71,7 @@ def command(store: StoreFolder = DEFAULT_STORE, data: DataFolder = None, as_json
         if found is not None and found.partition("+")[0] != tested[name]
     ]
     infos = [describe(name, data) for name in DATASETS]
-    missing += [{"what": f"dataset {info.name}", "remedy": info.remedy} for info in infos if info.remedy]
+    not_present = [{"what": info.name, "remedy": info.remedy} for info in infos if info.remedy]
     existing = next(path for path in (store.absolute(), *store.absolute().parents) if path.exists())
     writable = existing.is_dir() and os.access(existing, os.W_OK)
     if not writable:
@@ -92,6 +92,7 @@ def command(store: StoreFolder = DEFAULT_STORE, data: DataFolder = None, as_json
                 "cores": NUM_CORES,
                 "data": data_root(data),
                 "datasets": present,
+                "datasets_not_present": not_present,
                 "store": store,
                 "num_runs": num_runs,
                 "writable": writable,
@@ -102,11 +103,13 @@ def command(store: StoreFolder = DEFAULT_STORE, data: DataFolder = None, as_json
         )
         return
     show(f"heldin    {heldin.__version__}, Python {platform.python_version()}, {system}")
-    show(f"packages  {', '.join(f'{name} {version}' for name, version in packages.items() if version)}")
     show(f"cores     {NUM_CORES}")
     show(f"GPU       {', '.join(devices) or 'none found by torch; signals are measured where the model is'}")
     show(f"data      {data_root(data)}: {', '.join(present) or 'nothing'}")
     show(f"store     {store}: {num_runs} runs{'' if writable else ', not writable'}")
+    show("\nPackages, installed / tested with:")
+    for name, version in tested.items():
+        show(f"  {name:<16}{packages[name] or '-'} / {version}")
     if differing:
         show("\nOther versions than those that heldin is tested with; they usually work:")
     for line in differing:
@@ -114,6 +117,10 @@ def command(store: StoreFolder = DEFAULT_STORE, data: DataFolder = None, as_json
     if optional:
         show("\nNot installed, and needed only by those who use them:")
     for line in optional:
+        show(f"  {line['what']}: {line['remedy']}")
+    if not_present:
+        show("\nDatasets that are not present. They are optional: each is used by `heldin run --dataset NAME` alone.")
+    for line in not_present:
         show(f"  {line['what']}: {line['remedy']}")
     show("\nMissing:" if missing else "\nNothing is missing.")
     for line in missing:

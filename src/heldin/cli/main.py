@@ -6,9 +6,10 @@ damaged runs were left out; 130 is Ctrl-C. Any other exception is a bug in heldi
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import heldin
 from heldin.errors import HeldinError, missing_package
@@ -60,24 +61,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def build_app() -> typer.Typer:
     """The command with all its subcommands."""
     import typer
-    from typer.core import TyperGroup
 
     from heldin.cli import compare, data, demo, doctor, figure, presets, replay, report, run, signals, status, table
-
-    class PlainHelp(TyperGroup):
-        """Lists the subcommands without rich, whose import takes longer than all else. Their own help uses it."""
-
-        def format_help(self, context: Any, formatter: Any) -> None:
-            super(TyperGroup, self).format_help(context, formatter)
+    from heldin.cli.options import Command, Group
 
     app = typer.Typer(
-        cls=PlainHelp,
-        epilog="New here? `heldin demo` takes a minute; `heldin doctor` lists what is missing.",
+        cls=Group,
+        epilog="New here? `heldin demo` takes about two minutes; `heldin doctor` lists what is missing.",
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     for module in (demo, compare, run, status, replay, table, figure, report, signals, presets, doctor):
-        app.command(name=module.__name__.rpartition(".")[2], epilog=module.EXAMPLE)(module.command)
+        name = module.__name__.rpartition(".")[2]
+        paragraphs = inspect.cleandoc(module.command.__doc__ or "").split("\n\n")
+        text = "\n\n".join(" ".join(each.split()) for each in paragraphs)  # the help keeps line breaks
+        app.command(name=name, cls=Command, help=text, epilog=module.EXAMPLE)(module.command)
     app.add_typer(data.app, name="data")
 
     def print_version(requested: bool) -> None:

@@ -1,8 +1,8 @@
 """The demo: few digits, half of them with a random label, and three stopping methods.
 
-The setting is that of `examples/digits.py`, small enough for a minute or two on two cores. It was chosen by test curves
-alone, before any signal was measured in it: of the settings of the study with data that installed packages contain, it
-is the one in which training to the end costs most.
+The setting is that of `examples/digits.py`, small enough for about two minutes on two cores. It was chosen by test
+curves alone, before any signal was measured in it: of the settings of the study with data that installed packages
+contain, it is the one in which training to the end costs most.
 """
 
 from __future__ import annotations

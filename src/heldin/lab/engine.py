@@ -6,6 +6,7 @@ cluster all machines need access to the store's folder.
 - If a worker is killed, or a node of a cluster is lost, at most the current epoch of its runs is lost, and missing runs
   are started again. A run whose worker dies again and again without a new epoch is given up, and the others go on.
 - A run that another process is working on is waited for.
+- Ctrl-C reaches the parent only, which stops the workers.
 - A worker on this machine whose parent was killed exits within a second (on Windows: after its current run).
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import math
 import os
+import signal
 import threading
 import time
 import traceback
@@ -284,6 +286,7 @@ class Progress:
 
     def _lines(self, specs: list[RunSpec], store: Store, ended: threading.Event) -> None:
         done = {spec.id for spec in specs if store.folder(spec).done}
+        begin, before = time.monotonic(), _trained_epochs(specs, store)
         self.console.print(f"{format_run_count(len(specs))}, {len(done)} of them done", highlight=False)
         last = False
         while not last:
@@ -291,7 +294,11 @@ class Progress:
             for spec in specs:
                 if spec.id not in done and store.folder(spec).done:
                     done.add(spec.id)
-                    self.notify(f"[{len(done)}/{len(specs)}] {spec.id} {spec.title}")
+                    trained = _trained_epochs(specs, store)
+                    left = sum(spec.epochs for spec in specs) - trained
+                    seconds = (time.monotonic() - begin) * left / max(trained - before, 1)
+                    remaining = f", {format_remaining(seconds)}" if len(done) < len(specs) else ""
+                    self.notify(f"[{len(done)}/{len(specs)}] {spec.id} {run_title(spec)}{remaining}")
 
     def _bars(self, specs: list[RunSpec], store: Store, ended: threading.Event) -> None:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -303,18 +310,37 @@ class Progress:
                 last = ended.wait(REFRESH_SECONDS)
                 trained = 0
                 for spec in specs:
-                    folder = store.folder(spec)
-                    epochs = spec.epochs if folder.done else folder.num_epochs
+                    epochs = _trained_epochs([spec], store)
                     trained += epochs
                     running = 0 < epochs < spec.epochs
                     if running and spec.id not in tasks and len(tasks) < MAX_BARS:
-                        title = f"[dim]{spec.id[:6]}[/] {escape(spec.title[:40])}"
+                        title = f"[dim]{spec.id[:6]}[/] {escape(run_title(spec)[:40])}"
                         tasks[spec.id] = bars.add_task(title, total=spec.epochs)
                     if spec.id in tasks:
                         bars.update(tasks[spec.id], completed=epochs)
                         if not running:
                             bars.remove_task(tasks.pop(spec.id))
                 bars.update(whole, completed=trained)
+
+
+def _trained_epochs(specs: Sequence[RunSpec], store: Store) -> int:
+    """The epochs of these runs that are recorded; all those of a run that is done, which may have ended early."""
+    return sum(spec.epochs if store.folder(spec).done else store.folder(spec).num_epochs for spec in specs)
+
+
+def run_title(spec: RunSpec) -> str:
+    """The seed of a run, its fold if it has one, and the title of its setting."""
+    fold = "" if spec.fold is None else f"fold={spec.fold} of {spec.folds} "
+    return f"seed={spec.seed} {fold}{spec.with_(seed=RunSpec().seed, fold=None, folds=None).title}"
+
+
+def format_remaining(seconds: float) -> str:
+    """A time that is left, in whole minutes."""
+    minutes = round(seconds / 60)
+    if minutes < 1:
+        return "less than a minute left"
+    hours = f"{minutes // 60} h " if minutes >= 60 else ""
+    return f"about {hours}{minutes % 60} min left"
 
 
 def format_run_count(num: int) -> str:
@@ -336,10 +362,36 @@ def _run_in_workers(
     from joblib import Parallel, delayed
 
     root = str(store.root.resolve())
-    found = Parallel(n_jobs=jobs, batch_size=1, pre_dispatch="all")(
-        delayed(_worker)(spec, root, data_root, started, parent, task, device) for spec in specs
-    )
+    # Not all are queued at once: if joblib's thread has more in its queue than the 2 * jobs + 1 that it sends ahead to
+    # the workers, it fails with a traceback when the workers are stopped.
+    options = {"n_jobs": jobs, "batch_size": 1, "pre_dispatch": "2*n_jobs", "return_as": "generator"}
+    with _interrupts_held_back() if parent is not None and jobs > 1 else nullcontext():  # while workers are started
+        found = Parallel(**options)(
+            delayed(_worker)(spec, root, data_root, started, parent, task, device) for spec in specs
+        )
     return {spec.id: problem for spec, problem in zip(specs, found, strict=True) if problem is not None}
+
+
+@contextmanager
+def _interrupts_held_back() -> Iterator[None]:
+    """Raise `KeyboardInterrupt` at the end of the block only; processes that are started in it never get Ctrl-C.
+
+    Ctrl-C reaches all processes of a terminal. Workers would print a traceback; the parent stops them without one.
+    """
+    if not hasattr(signal, "pthread_sigmask"):  # on Windows
+        yield
+        return
+    from multiprocessing import resource_tracker
+
+    from joblib.externals.loky.backend import resource_tracker as tracker_of_joblib
+
+    for tracker in (resource_tracker, tracker_of_joblib):
+        tracker.ensure_running()  # starting it later would end the hold
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _num_workers(engine: str, jobs: int) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import traceback
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -27,6 +28,7 @@ from heldin.probing.losses import LossFunction, unreduced
 
 REQUIRED = ("model", "loss", "optimizer", "train")
 READ_AT_ONCE = 256  # samples
+NUM_READ_TWICE = 32  # samples; a flip with probability 1/2 changes one of them, except once in 2**32 tasks
 MAX_TRIED = 64  # samples of the batch on which a task is tried
 
 
@@ -121,8 +123,8 @@ def _check_task(task: Task, where: str) -> None:
         )
     for name in ("train", "test", "unaugmented"):
         _check_dataset(getattr(task, name), f"`{name}` of {where}")
-    require_integer(f"epochs of {where}", task.epochs, at_least=1, remedy="It is the number of epochs to train.")
-    require_integer(f"batch_size of {where}", task.batch_size, at_least=1, remedy="32 is a good choice.")
+    require_integer("epochs", task.epochs, at_least=1, remedy="It is the number of epochs to train.", of=where)
+    require_integer("batch_size", task.batch_size, at_least=1, remedy="32 is a good choice.", of=where)
 
 
 def _check_dataset(dataset: Any, where: str) -> None:
@@ -198,6 +200,18 @@ def _read(dataset: Any, where: str, digest: Any) -> tuple[Samples, Tensor]:
     return (torch.cat(parts) if stored is not None else Items(dataset, parts[0].shape[1:])), found
 
 
+def is_read_at_random(task: Task, where: str) -> bool:
+    """Whether inputs of `train` differ when they are read again: it has random transforms."""
+    if _stored_tensors(task.train) is not None:
+        return False
+    read = []
+    for seed in (0, 1):
+        with seeded_randomness(seed, task.train):
+            chosen = range(min(NUM_READ_TWICE, len(task.train)))  # type: ignore[arg-type]
+            read.append([_pair(task.train, index, f"`train` of {where}")[0] for index in chosen])
+    return not all(map(torch.equal, *read))
+
+
 def _stored_tensors(dataset: Any) -> tuple[Tensor, ...] | None:
     """The tensors of a `TensorDataset`, or of a `Subset` of one; None for a dataset with its own code."""
     if type(dataset) is Subset:
@@ -267,8 +281,10 @@ def try_step(task: Task, arrays: Arrays, where: str) -> None:
     task.model.train()
     try:
         outputs = task.model(x)
-        loss = task.loss(outputs, y)
-        losses = unreduced(task.loss)(outputs, y)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Using a target size")  # such a loss is refused here
+            loss = task.loss(outputs, y)
+            losses = unreduced(task.loss)(outputs, y)
     except HeldinError:
         raise
     except Exception as error:
@@ -316,7 +332,8 @@ def describe_error(error: BaseException) -> str:
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_of_user(frame.filename)]
     place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
     if isinstance(error, SyntaxError) and error.lineno is not None:
-        place = f" (line {error.lineno})"
+        text = (error.text or "").strip()
+        place = f" (line {error.lineno}{text and f': {text}'})"
     message = str(error.msg if isinstance(error, SyntaxError) else error).strip().rstrip(".").partition("\n")[0]
     return f"{type(error).__name__}: {message}{place}." if message else f"{type(error).__name__}{place}."
 

@@ -28,7 +28,16 @@ from heldin.errors import ArgumentError, HeldinError, short_repr
 from heldin.lab.data import Arrays
 from heldin.lab.run import Parts, initial_seed, prepare
 from heldin.lab.spec import TASK, RunSpec
-from heldin.lab.task import Task, as_task, describe_error, measurable_signals, parts_of, read_data, try_step
+from heldin.lab.task import (
+    Task,
+    as_task,
+    describe_error,
+    is_read_at_random,
+    measurable_signals,
+    parts_of,
+    read_data,
+    try_step,
+)
 from heldin.probing.isolation import seeded_randomness
 
 TaskFunction: TypeAlias = Callable[..., Any]
@@ -220,6 +229,11 @@ def check_task(source: TaskSource, *, epochs: int | None = None, batch_size: int
         notes.append(
             "All seeds start from the same weights, so they differ in the order of the data only. If that is not "
             "intended, remove torch.manual_seed from the task."
+        )
+    if first.unaugmented is None and is_read_at_random(other, source.where):
+        notes.append(
+            "`train` has random transforms, so folds are validated on augmented samples. To validate on the samples "
+            "as they are, give `unaugmented` too: the samples of `train` in the same order, without random transforms."
         )
     spec = RunSpec(
         dataset=f"task:{source.name}-{source_hash}{data[-16:-8]}",

@@ -37,10 +37,11 @@ def task() -> Task:
         nn.Dropout(0.1),
         nn.Linear(32 * 4 * 4, 10),
     )
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.001)
     return Task(
         model=model,
         loss=nn.CrossEntropyLoss(),
-        optimizer=torch.optim.Adam(model.parameters(), lr=0.001),
+        optimizer=optimizer,
         train=TensorDataset(x[few], y_noisy[few]),  # any Dataset of pairs (input, class), with your transforms
         test=TensorDataset(x[rest], y[rest]),  # leave it out if you have none
         epochs=50,

@@ -52,6 +52,12 @@ def test_missing_arrays_are_named_with_those_that_were_found(path):
     numpy.savez(path, x_train=ARRAYS["x_train"], labels=ARRAYS["y_train"])
     with pytest.raises(DataError, match="Missing: y_train, x_test, y_test. Found: x_train, labels."):
         read_npz(path)
+    with pytest.raises(DataError) as error:
+        read_npz(path, test_is_optional=True)
+    assert str(error.value) == (
+        f"{path} should hold the arrays x_train and y_train, and x_test and y_test if there is a test set. "
+        "Missing: y_train. Found: x_train, labels."
+    )
     numpy.savez(path)
     with pytest.raises(DataError, match="should hold the arrays x_train, y_train, x_test, y_test. .* Found: none"):
         read_npz(path)
@@ -239,7 +245,7 @@ def test_a_file_is_found_in_the_data_folder_or_by_its_path(tmp_path, monkeypatch
 
 
 def test_a_missing_file_is_an_error_that_says_where_to_put_it(tmp_path):
-    with pytest.raises(DataError, match="put mine.npz into .* with the arrays x_train, y_train, x_test, y_test"):
+    with pytest.raises(DataError, match="put mine.npz into .* with the arrays x_train and y_train, and x_test"):
         data.load("npz:mine", tmp_path)
     with pytest.raises(DataError, match="is not in"):
         data.fetch("npz:mine", tmp_path)

@@ -17,6 +17,7 @@ from heldin.lab.memory import require_memory
 
 MEDMNIST_URL = "https://zenodo.org/records/10519652/files"
 KEYS = ("x_train", "y_train", "x_test", "y_test")
+USER_KEYS = "x_train and y_train, and x_test and y_test if there is a test set"
 MEDMNIST_KEYS = ("train_images", "train_labels", "val_images", "val_labels", "test_images", "test_labels")
 
 
@@ -35,7 +36,7 @@ def user_npz(file: str) -> DataFormat:
         read=lambda name, path: from_numbers(name, read_npz(path, test_is_optional=True)),
         find=find,
         instructions=f"put {file if file.endswith('.npz') else names[1]} into ROOT, or into the current folder "
-        f"({Path.cwd()}), which was searched too, with the arrays {', '.join(KEYS)}.",
+        f"({Path.cwd()}), which was searched too, with the arrays {USER_KEYS}.",
     )
 
 
@@ -74,12 +75,13 @@ def read_npz(path: Path, *, test_is_optional: bool = False) -> Raw:
 
     MedMNIST's validation part joins the training part: the experiment decides which samples are held out, if any.
     """
+    expected = USER_KEYS if test_is_optional else ", ".join(KEYS)
     try:
         with path.open("rb") as stream:
             if not stream.read(len(MAGIC_PREFIX)).startswith((b"PK", MAGIC_PREFIX)):
                 raise DataError(
-                    f"{path} should be an .npz archive with the arrays {', '.join(KEYS)}. Found a file of another "
-                    "kind. Write it with numpy.savez."
+                    f"{path} should be an .npz archive with the arrays {expected}. Found a file of another kind. "
+                    "Write it with numpy.savez."
                 )
             stream.seek(0)
             file = numpy.load(stream, allow_pickle=False)
@@ -91,7 +93,7 @@ def read_npz(path: Path, *, test_is_optional: bool = False) -> Raw:
             lacking = [key for key in keys if key not in file.files]
             if lacking:
                 raise DataError(
-                    f"{path} should hold the arrays {', '.join(KEYS)}. Missing: {', '.join(lacking)}. "
+                    f"{path} should hold the arrays {expected}. Missing: {', '.join(lacking)}. "
                     f"Found: {', '.join(file.files) or 'none'}."
                 )
             require_memory(
