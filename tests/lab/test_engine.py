@@ -283,7 +283,7 @@ def test_a_run_is_named_by_its_seed_and_fold_first(spec, words):
 
 
 def test_the_remaining_time_follows_the_epochs_of_this_call(progress, shown, tmp_path, monkeypatch):
-    clock = iter([0.0, 600.0])  # at the beginning, and when the run is found done
+    clock = iter([0.0, 480.0])  # at the beginning, and when the run is found done
     monkeypatch.setattr("heldin.lab.engine.time", SimpleNamespace(monotonic=lambda: next(clock)))
     store = Store(tmp_path)
     specs = [SPEC.with_(seed=seed) for seed in range(6)]
@@ -293,7 +293,7 @@ def test_the_remaining_time_follows_the_epochs_of_this_call(progress, shown, tmp
         record(store, specs[1], 1)
         record(store, specs[2], 3)
     [_, line] = shown.getvalue().splitlines()
-    assert line.endswith(", about 27 min left")  # 4 epochs took 10 minutes, 11 are left
+    assert line.endswith(", about 22 min left")  # 4 epochs took 8 minutes, 11 are left
 
 
 def test_the_last_run_has_no_remaining_time(progress, shown, tmp_path):
