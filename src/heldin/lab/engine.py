@@ -6,7 +6,6 @@ cluster all machines need access to the store's folder.
 - If a worker is killed, or a node of a cluster is lost, at most the current epoch of its runs is lost, and missing runs
   are started again. A run whose worker dies again and again without a new epoch is given up, and the others go on.
 - A run that another process is working on is waited for.
-- Ctrl-C reaches the parent only, which stops the workers.
 - A worker on this machine whose parent was killed exits within a second (on Windows: after its current run).
 """
 
@@ -14,7 +13,6 @@ from __future__ import annotations
 
 import math
 import os
-import signal
 import threading
 import time
 import traceback
@@ -362,36 +360,10 @@ def _run_in_workers(
     from joblib import Parallel, delayed
 
     root = str(store.root.resolve())
-    # Not all are queued at once: if joblib's thread has more in its queue than the 2 * jobs + 1 that it sends ahead to
-    # the workers, it fails with a traceback when the workers are stopped.
-    options = {"n_jobs": jobs, "batch_size": 1, "pre_dispatch": "2*n_jobs", "return_as": "generator"}
-    with _interrupts_held_back() if parent is not None and jobs > 1 else nullcontext():  # while workers are started
-        found = Parallel(**options)(
-            delayed(_worker)(spec, root, data_root, started, parent, task, device) for spec in specs
-        )
+    found = Parallel(n_jobs=jobs, batch_size=1, pre_dispatch="all")(
+        delayed(_worker)(spec, root, data_root, started, parent, task, device) for spec in specs
+    )
     return {spec.id: problem for spec, problem in zip(specs, found, strict=True) if problem is not None}
-
-
-@contextmanager
-def _interrupts_held_back() -> Iterator[None]:
-    """Raise `KeyboardInterrupt` at the end of the block only; processes that are started in it never get Ctrl-C.
-
-    Ctrl-C reaches all processes of a terminal. Workers would print a traceback; the parent stops them without one.
-    """
-    if not hasattr(signal, "pthread_sigmask"):  # on Windows
-        yield
-        return
-    from multiprocessing import resource_tracker
-
-    from joblib.externals.loky.backend import resource_tracker as tracker_of_joblib
-
-    for tracker in (resource_tracker, tracker_of_joblib):
-        tracker.ensure_running()  # starting it later would end the hold
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _num_workers(engine: str, jobs: int) -> int:
