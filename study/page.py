@@ -15,7 +15,7 @@ from study.evaluation import CLEARLY_WORSE, Difference, Summary, Target, Validat
 from study.results import HYPOTHESES, OF_HORIZON, Results
 
 FOLDER = Path(__file__).parent
-PAGE, DETAILS, PICTURE = "README.md", "candidates.md", "regret.png"
+PAGE, DETAILS, PICTURE = "README.md", "candidates.md", "../docs/images/worth.png"
 UNITS = {Target.LOSS: "test loss", Target.ERROR: "points of test error"}
 SHORT = {
     PAPER.name: "the paper's rule",
@@ -29,6 +29,7 @@ def write_page(results: Results, folder: Path = FOLDER) -> list[Path]:
     files = {PAGE: page(results), DETAILS: details(results)}
     for name, text in files.items():
         write_atomically(folder / name, text)
+    (folder / PICTURE).parent.mkdir(parents=True, exist_ok=True)
     _draw(results, folder / PICTURE)
     return [folder / name for name in (*files, PICTURE)]
 
@@ -47,16 +48,21 @@ def page(results: Results) -> str:
     """Return the page."""
     parts = [
         "# What it is worth",
-        *in_short(results),
+        in_short(results),
+        "Ways of stopping with validation data, on the runs for which there are folds (below 0: they are better; 95 % "
+        "intervals over settings; cost in trainings to the horizon):",
+        against_validation(results).markdown(),
         "## The study",
         _introduction(results),
         f"![Regret against cost for each way of stopping]({PICTURE})",
+        "## Where it fails",
+        _FAILURES,
+        failures(results).markdown(),
         "## The default",
         _decision(results),
     ]
     for target in Target:
         parts += [f"## Regret in {UNITS[target]}", method_table(results, main_methods(results), target).markdown()]
-    parts += ["## Where it fails", _FAILURES, failures(results).markdown()]
     parts += ["## By dataset", *(by_dataset(results, target).markdown() for target in Target)]
     parts += ["## Chosen on other datasets", _LEFT_OUT]
     parts += [left_out(results, target).markdown() for target in Target]
@@ -85,8 +91,8 @@ _CAVEATS = (
 )
 
 
-def in_short(results: Results) -> list[str]:
-    """Return what the study says, in three sentences and three points; the README of the project has the same."""
+def in_short(results: Results) -> str:
+    """Return what the study says of the default; the README of the project has the same sentences."""
     regret = {
         target: {name: results.summary(name, target).mean for name in (PAPER.name, NEVER.name)} for target in Target
     }
@@ -95,7 +101,7 @@ def in_short(results: Results) -> list[str]:
     worse = {target: results.summary(PAPER.name, target).worse_than_never for target in Target}
     settings = len({run.setting for run in results.runs})
     datasets = len({run.record.spec.dataset for run in results.runs})
-    lines = [
+    return (
         f"On {settings} settings of {datasets} datasets in which networks learn and going on costs something, the "
         f"default (the paper's rule) stops {error[PAPER.name]:.1f} points of test error and {loss[PAPER.name]:.2f} of "
         f"test loss above the best epoch; training on ends {error[NEVER.name]:.1f} points and {loss[NEVER.name]:.2f} "
@@ -103,21 +109,24 @@ def in_short(results: Results) -> list[str]:
         f"accuracy that training on loses, and costs {results.summary(PAPER.name, Target.LOSS).cost:.2f} trainings to "
         f"the horizon. In {worse[Target.ERROR]:.0%} of the settings it is more than a point worse than training on, in "
         f"{worse[Target.LOSS]:.0%} worse by more than 0.01 of loss."
+    )
+
+
+def against_validation(results: Results) -> Table:
+    """Return what methods with validation data give, and cost, compared with the default."""
+    kinds = [kind.value for kind in Validation if kind.value in results.references]
+    rows: list[dict[str, Cell]] = [
+        {
+            "way of stopping": name,
+            "cost": _rounded(results.summary(name, Target.LOSS).cost),
+            **{
+                f"{UNITS[target]}, minus the default": format_difference(results.compared(name, target))
+                for target in Target
+            },
+        }
+        for name in kinds
     ]
-    against = [(kind, results.compared(kind.value, target), target) for kind in Validation for target in Target]
-    parts = [
-        f"{kind.value} minus the default: {format_difference(found)} {UNITS[target]}"
-        for kind, found, target in against
-        if found is not None
-    ]
-    if parts:
-        costs = {kind: results.summary(kind.value, Target.LOSS).cost for kind in Validation}
-        lines.append(
-            "Methods with validation data, on the settings where they were run (below 0: they are better): "
-            + "; ".join(parts)
-            + f". They cost {', '.join(f'{cost:.1f} ({kind.value})' for kind, cost in costs.items())} trainings."
-        )
-    return lines
+    return Table.from_rows(rows)
 
 
 def _introduction(results: Results) -> str:

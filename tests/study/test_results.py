@@ -90,13 +90,22 @@ def test_methods_are_compared_on_the_settings_that_both_have(make_results):
 
 def test_the_page_is_written_and_the_same_each_time(make_results, tmp_path):
     results = make_results(best=9, fresh=STEADY, std_detached=RISING)
-    files = write_page(results, tmp_path)
+    folder = tmp_path / "study"
+    files = write_page(results, folder)
     before = [path.read_bytes() for path in files]
-    text = (tmp_path / PAGE).read_text()
+    text = (folder / PAGE).read_text()
     assert "10 settings on 5 datasets, 10 of them with clean labels, 20 runs with 2 seeds" in text
     assert f"The default is **{HYPOTHESES[0].name}**." in text
     assert text.count("rise beyond the noise, std_detached") >= 3
-    assert [path.read_bytes() for path in write_page(results, tmp_path)] == before
+    assert [path.read_bytes() for path in write_page(results, folder)] == before
+
+
+def test_readme_and_documents_say_what_the_page_says():
+    root = FOLDER.parent.parent
+    _, paragraph, *_ = (FOLDER.parent / PAGE).read_text().split("\n\n")
+    assert paragraph.startswith("On ")
+    for name in ("README.md", "docs/worth.md"):
+        assert paragraph in " ".join((root / name).read_text().split()), name
 
 
 def test_settings_in_which_stopping_is_worse_than_going_on_are_listed_first_by_how_much(make_results):
