@@ -120,7 +120,7 @@ def _what(task: str | None, data: Path | None, changes: dict[str, Any]) -> tuple
     """The task or the spec, and the data folder."""
     from heldin.lab.spec import RunSpec, spec_from
 
-    is_file = data is not None and not data.is_dir()
+    folder, is_file = data, data is not None and not data.is_dir()
     if task is not None:
         of_task = [name for name in changes if name not in ("epochs", "batch_size")]
         if is_file or of_task:
@@ -142,17 +142,17 @@ def _what(task: str | None, data: Path | None, changes: dict[str, Any]) -> tuple
                 "Write one: numpy.savez('my.npz', x_train=x, y_train=y)."
             )
         folder = data.resolve().parent
-        spec = spec_from({"dataset": f"npz:{data.stem}", **changes})
-        return spec if "batch_size" in changes else spec.with_(batch_size=_batch_size(spec, folder)), folder
-    if "dataset" not in changes:
+        changes = {"dataset": f"npz:{data.stem}", **changes}
+    elif "dataset" not in changes:
         raise ArgumentError(
             "heldin compare needs a task, or data. Found neither. `heldin compare --new task.py` writes a task to "
             f"start from; --data my.npz takes arrays; --dataset {RunSpec().dataset} a dataset of `heldin data list`."
         )
-    return spec_from(changes), data
+    spec = spec_from(changes)
+    return spec if "batch_size" in changes else spec.with_(batch_size=_batch_size(spec, folder)), folder
 
 
-def _batch_size(spec: RunSpec, folder: Path) -> int:
+def _batch_size(spec: RunSpec, folder: Path | None) -> int:
     """As that of a task, or less where an epoch would have fewer than `NUM_BATCHES` batches."""
     from heldin.lab.data import load
     from heldin.lab.task import Task

@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from heldin.cli.options import AsJson, Command, DataFolder, Group
+from heldin.cli.options import AsJson, DataFolder
 from heldin.cli.output import note, show, show_json, show_rows
 from heldin.errors import DataError
 
-app = typer.Typer(cls=Group, help="List, download and check datasets.", no_args_is_help=True)
+app = typer.Typer(help="List, download and check datasets.", no_args_is_help=True, rich_markup_mode=None)
 
 Names = Annotated[list[str], typer.Argument(metavar="NAME", help="A name from `heldin data list`, or npz:FILE.")]
 OptionalNames = Annotated[
@@ -20,7 +20,7 @@ OptionalNames = Annotated[
 ]
 
 
-@app.command(cls=Command, name="list", epilog="Example:\n\nheldin data list")
+@app.command(name="list", epilog="Example:\n\nheldin data list")
 def list_(data: DataFolder = None, as_json: AsJson = False) -> None:
     """List the datasets and whether they are present."""
     from heldin.lab.data import DATASETS, data_root, describe
@@ -34,7 +34,7 @@ def list_(data: DataFolder = None, as_json: AsJson = False) -> None:
     show("To download a missing dataset: heldin data fetch NAME. For your own arrays: npz:FILE, with FILE.npz there.")
 
 
-@app.command(cls=Command, epilog="Example:\n\nheldin data fetch mnist --data ~/data")
+@app.command(epilog="Example:\n\nheldin data fetch mnist --data ~/data")
 def fetch(names: Names, data: DataFolder = None) -> None:
     """Download datasets from their official source; datasets that are present are not changed."""
     from heldin.lab.data import describe
@@ -46,7 +46,7 @@ def fetch(names: Names, data: DataFolder = None) -> None:
         show(f"{name}: {'already present, ' if state == 'present' else ''}{where}")
 
 
-@app.command(cls=Command, epilog="Example:\n\nheldin data check mnist5k")
+@app.command(epilog="Example:\n\nheldin data check mnist5k")
 def check(names: OptionalNames = None, data: DataFolder = None, as_json: AsJson = False) -> None:
     """Read datasets completely, and verify their checksums and shapes."""
     from heldin.lab.data import DATASETS, describe

@@ -63,10 +63,9 @@ def build_app() -> typer.Typer:
     import typer
 
     from heldin.cli import compare, data, demo, doctor, figure, presets, replay, report, run, signals, status, table
-    from heldin.cli.options import Command, Group
 
     app = typer.Typer(
-        cls=Group,
+        rich_markup_mode=None,  # importing rich takes longer than all else
         epilog="New here? `heldin demo` takes about two minutes; `heldin doctor` lists what is missing.",
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
@@ -75,7 +74,7 @@ def build_app() -> typer.Typer:
         name = module.__name__.rpartition(".")[2]
         paragraphs = inspect.cleandoc(module.command.__doc__ or "").split("\n\n")
         text = "\n\n".join(" ".join(each.split()) for each in paragraphs)  # the help keeps line breaks
-        app.command(name=name, cls=Command, help=text, epilog=module.EXAMPLE)(module.command)
+        app.command(name=name, help=text, epilog=module.EXAMPLE)(module.command)
     app.add_typer(data.app, name="data")
 
     def print_version(requested: bool) -> None:

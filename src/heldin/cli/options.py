@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
-from typer.core import TyperCommand, TyperGroup
 
 from heldin.errors import ArgumentError, short_repr
 from heldin.lab.spec import LIST_FIELDS, RunSpec, require_run_count
@@ -46,26 +45,6 @@ RunIds = Annotated[
 RecordedSignals = Annotated[
     list[str] | None, optional("A recorded signal; can be repeated. All by default.", "--signal")
 ]
-
-
-class _FlagsWithoutType:
-    """Help that does not show the type of options without a value, which is always bool."""
-
-    def get_params(self, context: Any) -> list[Any]:
-        found: list[Any] = super().get_params(context)  # type: ignore[misc]
-        for parameter in found:
-            if getattr(parameter, "is_flag", False):
-                parameter.metavar = ""
-        return found
-
-
-class Command(_FlagsWithoutType, TyperCommand):
-    """A subcommand."""
-
-
-class Group(_FlagsWithoutType, TyperGroup):
-    """A command with subcommands."""
-
 
 FIELDS = tuple(field.name for field in fields(RunSpec))
 HINTS = get_type_hints(RunSpec)
@@ -104,20 +83,21 @@ HELP = {
     "scheduler_options": "An option of the scheduler, such as T_max=50; can be repeated.",
 }
 
-Function = Callable[..., None]
+Command = Callable[..., None]
 
 
-def spec_options(command: Function) -> Function:
+def spec_options(command: Command) -> Command:
     """Replace `**given` of a command by one option per field of a spec; None for those not given."""
     return _with_options(command, map(_spec_option, FIELDS))
 
 
-def training_options(command: Function) -> Function:
+def training_options(command: Command) -> Command:
     """The same for the fields that describe one training: without seeds, folds and signals."""
-    return _with_options(command, map(_spec_option, TRAINING))
+    batch_size = "32, or less for small data"
+    return _with_options(command, (_spec_option(name, batch_size * (name == "batch_size")) for name in TRAINING))
 
 
-def filter_options(command: Function) -> Function:
+def filter_options(command: Command) -> Command:
     """Replace `**wanted` of a command by one option per field that selects runs."""
     return _with_options(command, map(_filter_option, FILTERS))
 
@@ -143,14 +123,13 @@ def option_name(field: str) -> str:
     return "--" + field.replace("_", "-")
 
 
-def _spec_option(name: str) -> inspect.Parameter:
+def _spec_option(name: str, shown: str = "") -> inspect.Parameter:
     default = next(field.default for field in fields(RunSpec) if field.name == name)
-    shown = {True: "yes", False: "no"}[default] if isinstance(default, bool) else str(default)
+    shown = shown or ({True: "yes", False: "no"}[default] if isinstance(default, bool) else str(default))
     declared = ("--signals", "--signal") if name == "signals" else (_declared(name),)
     option = typer.Option(
         *declared,
         help=HELP[name],
-        rich_help_panel="The spec",
         show_default=False if default is None or name in LIST_FIELDS else shown,
     )
     return _parameter(name, list[str] if name in LIST_FIELDS else _type(name), option)
@@ -179,7 +158,7 @@ def _parameter(name: str, kind: Any, option: object) -> inspect.Parameter:
     )
 
 
-def _with_options(command: Function, options: Iterable[inspect.Parameter]) -> Function:
+def _with_options(command: Command, options: Iterable[inspect.Parameter]) -> Command:
     signature = inspect.signature(command, eval_str=True)
     declared = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
     parameters = [*(p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in declared), *options]

@@ -360,7 +360,10 @@ def _run_in_workers(
     from joblib import Parallel, delayed
 
     root = str(store.root.resolve())
-    found = Parallel(n_jobs=jobs, batch_size=1, pre_dispatch="all")(
+    # On this machine not all runs are queued at once: joblib's thread fails with a traceback if workers are stopped
+    # while more runs wait than it sends ahead to them.
+    queued = "all" if parent is None else "2*n_jobs"
+    found = Parallel(n_jobs=jobs, batch_size=1, pre_dispatch=queued)(
         delayed(_worker)(spec, root, data_root, started, parent, task, device) for spec in specs
     )
     return {spec.id: problem for spec, problem in zip(specs, found, strict=True) if problem is not None}
