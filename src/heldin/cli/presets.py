@@ -18,7 +18,7 @@ def command(as_json: AsJson = False) -> None:
         show(f"{preset.name}: {preset.summary}")
         for name, value in preset.definition.items():
             show(f"  {name}: {'none' if value is None else value}")
-        show("  evidence (mean difference, settings in which it holds):")
+        show("  evidence (mean difference, settings in which it holds or a 95 % interval):")
         for each in preset.evidence:
             show(f"    {each.claim} {each.figure}: {each.verdict}.\n      From {each.source}")
     show('\nEarlyStopping(model, loss_fn, preset="paper") uses one; so does HeldInStopping of every framework.')
