@@ -9,8 +9,8 @@ optimizer step, so that both are slowed by other load in the same way. The ratio
 twice: in processor time (`time.process_time`, one thread), which has the verdict, and in wall-clock time. The median
 over repeats is reported with its quartiles. The loops are the same but for the calls of the stopper, and a first
 epoch, in which every gradient is taken, is not timed. Objects that exist before are not searched for garbage
-(`gc.freeze`). Memory is counted, not sampled: the bytes of all gradients that the stopper holds right before a
-reading, divided by those of one gradient.
+(`gc.freeze`). Memory is counted, not sampled, in a last epoch that is not timed: the bytes of all gradients that the
+stopper holds right before a reading, divided by those of one gradient.
 
 Usage: `make bench`, or `python benchmarks/bench_training_probes.py [--quick]`.
 """
@@ -107,6 +107,7 @@ class Training:
         self.schedule = schedule
         self.stopper = None
         self.num_held = 0.0  # the largest number of gradients held, seen before a reading
+        self.counting = False  # them, in an epoch that is not timed
         if watched:
             signal = GradientDisparity(rescale="std_detached")
             every = schedule.every or 1
@@ -128,6 +129,11 @@ class Training:
                 yield
 
     def _step(self, stopper: EarlyStopping) -> None:
+        if self.counting:
+            self._count(stopper)
+        stopper.step()
+
+    def _count(self, stopper: EarlyStopping) -> None:
         assert stopper.reader.capture is not None
         storages = {
             part.untyped_storage().data_ptr(): part.untyped_storage().nbytes()
@@ -137,7 +143,6 @@ class Training:
         }
         gradient = sum(p.numel() * p.element_size() for p in self.model.parameters())
         self.num_held = max(self.num_held, sum(storages.values()) / gradient)
-        stopper.step()
 
 
 def compare(case: Case, schedule: Schedule, *, num_repeats: int) -> list[dict[str, Any]]:
@@ -156,6 +161,9 @@ def compare(case: Case, schedule: Schedule, *, num_repeats: int) -> list[dict[st
     gc.freeze()
     found = [alternate(plain, watched, batches, watched_first=bool(repeat % 2)) for repeat in range(num_repeats)]
     gc.unfreeze()
+    watched.counting = True
+    for _ in watched.steps(batches):
+        pass
     assert watched.stopper is not None
     assert len(watched.stopper.history) > 1
     names = {"case": case.name, "schedule": schedule.name}
