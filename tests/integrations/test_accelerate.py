@@ -64,6 +64,7 @@ def test_measuring_does_not_change_training(arguments, options, check_same_train
     check_same_training(HeldInStopping(patience=2, loss_fn=LOSS, **arguments), **options)
 
 
+@pytest.mark.slow
 def test_two_ranks_agree(check_ranks_agree):
     check_ranks_agree("accelerate_run")
 
@@ -83,6 +84,7 @@ def test_mixed_precision_is_measured_in_full_precision(run):
     assert histories[0] == histories[1]
 
 
+@pytest.mark.slow
 def test_a_killed_and_resumed_training_ends_the_same(run, kill_program, tmp_path):
     whole = run.Loop()
     expected = attach(whole, patience=2, keep="before_rise")

@@ -93,6 +93,7 @@ def test_training_ends_with_the_kept_weights(check_kept_weights):
     check_kept_weights(HeldInStopping(keep="before_rise", patience=2, loss_fn=LOSS))
 
 
+@pytest.mark.slow
 def test_two_ranks_agree(check_ranks_agree):
     result = check_ranks_agree("ignite_run")
     assert result["logged"] == result["values"][-1]
@@ -142,6 +143,7 @@ def test_a_run_continues_or_starts_again_with_the_trainer(mlp, loader):
     assert [reading.epoch for reading in stopping.stopper.history] == [0, 1, 2, 3]
 
 
+@pytest.mark.slow
 def test_a_killed_and_resumed_training_ends_the_same(program, kill_program, tmp_path):
     run = program("ignite_run")
     expected = run.summary_of(*run.train(tmp_path / "whole"))

@@ -306,6 +306,7 @@ def test_the_sentence_is_printed_once_unless_fit_is_not_verbose(verbose, make, a
     assert capsys.readouterr().out.count(stopping.sentence) == bool(verbose)
 
 
+@pytest.mark.slow
 def test_a_killed_and_resumed_training_ends_the_same(program, kill_program, tmp_path):
     run, folder = program("keras_run"), tmp_path / "killed"
     stopping, resumed = HeldInStopping(patience=2), HeldInStopping(patience=2)

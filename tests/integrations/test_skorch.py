@@ -340,6 +340,7 @@ def test_the_sentence_is_printed_once_unless_the_net_is_not_verbose(verbose, mlp
     assert capsys.readouterr().out.count(net.heldin_.sentence) == verbose
 
 
+@pytest.mark.slow
 def test_a_killed_and_resumed_training_ends_the_same(program, kill_program, tmp_path):
     run, folder = program("skorch_run"), tmp_path / "killed"
     folder.mkdir()

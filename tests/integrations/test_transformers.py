@@ -150,6 +150,7 @@ def test_training_ends_with_the_kept_weights(check_kept_weights):
     check_kept_weights(HeldInStopping(keep="before_rise", patience=2))
 
 
+@pytest.mark.slow
 def test_two_ranks_agree(check_ranks_agree):
     result = check_ranks_agree("transformers_run")
     assert result["logged"] == result["values"]
@@ -503,6 +504,7 @@ def test_an_incomplete_epoch_is_not_measured_and_another_training_starts_again(m
         assert [reading.epoch for reading in stopping.stopper.history] == [0, 1]
 
 
+@pytest.mark.slow
 def test_a_killed_and_resumed_training_ends_the_same(run, kill_program, tmp_path):
     folder = tmp_path / "killed"
     stopping, resumed = (HeldInStopping(patience=2, keep="before_rise") for _ in range(2))
