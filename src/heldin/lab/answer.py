@@ -16,10 +16,9 @@ from typing import NamedTuple
 from heldin.lab.conclusion import best_epochs, find_outcome, hardly_learned, never_fired
 from heldin.lab.costs import UnitSeconds, total_cost
 from heldin.lab.curves import Curve, Group, best_epoch, curve_of, has, mean, mean_curve, mean_values, value_at
-from heldin.lab.methods import Kind, StoppingMethod, default_method, main_methods, measured_signals, rule_name
+from heldin.lab.methods import Kind, StoppingMethod, default_method, main_methods, measured_signals, rule_words
 from heldin.lab.select import Outcome, Protocol
-from heldin.rules import ConsecutiveRises, NthRise, Patience
-from heldin.rules.rises import ordinal
+from heldin.rules import Patience
 from heldin.types import Direction
 
 MIN_SEEDS = 3  # for a verdict
@@ -119,12 +118,8 @@ def _when(method: StoppingMethod) -> str:
     rise = "rise" if method.direction is Direction.RISES else "fall"
     lowest = "lowest" if method.direction is Direction.RISES else "highest"
     watched = "value" if method.kind is Kind.SIGNAL else "validation loss"
-    when = f"by {rule_name(method.rule)}"
-    if type(method.rule) is NthRise and method.rule == NthRise(method.rule.patience):
-        when = f"at the {ordinal(method.rule.patience)} {rise}"
-    elif type(method.rule) is ConsecutiveRises and method.rule == ConsecutiveRises(method.rule.patience):
-        when = f"after {method.rule.patience} {rise}s in a row"
-    elif type(method.rule) is Patience and method.rule == Patience(method.rule.patience):
+    when = rule_words(method.rule, rise)
+    if type(method.rule) is Patience and method.rule == Patience(method.rule.patience):
         when = f"{method.rule.patience} epochs after the {lowest} {watched}"
     return f"{when}{', rolled back' if method.roll_back else ''}"
 

@@ -12,7 +12,16 @@ from dataclasses import dataclass
 
 from heldin.errors import ArgumentError, near_match
 from heldin.lab.curves import Group, curve_of, has, mean
-from heldin.lab.methods import DEFAULT, FOLD_KINDS, Kind, StoppingMethod, authors_method, measured_signals, rule_name
+from heldin.lab.methods import (
+    DEFAULT,
+    FOLD_KINDS,
+    Kind,
+    StoppingMethod,
+    authors_method,
+    measured_signals,
+    rule_name,
+    rule_words,
+)
 from heldin.lab.select import Outcome, Protocol, outcomes_of
 from heldin.lab.store import RunRecord
 from heldin.rules import ConsecutiveRises, NthRise
@@ -239,15 +248,8 @@ def _without_full_runs(group: Group, outcomes: Sequence[Outcome]) -> str:
 
 def _rule_of_folds(gaps: Sequence[ErrorGap]) -> str:
     """When the methods that hold folds out stop; empty without such methods."""
-    stops: dict[str, None] = {}
-    for method in (gap.outcome.method for gap in gaps if gap.outcome.method.kind in FOLD_KINDS):
-        rule = method.rule
-        if isinstance(rule, NthRise):
-            stops[f"at the {ordinal(rule.patience)} rise"] = None
-        elif isinstance(rule, ConsecutiveRises):
-            stops[f"after {rule.patience} rises in a row"] = None
-        elif rule is not None:
-            stops[f"by {rule_name(rule)}"] = None
+    rules = [gap.outcome.method.rule for gap in gaps if gap.outcome.method.kind in FOLD_KINDS]
+    stops = dict.fromkeys(rule_words(rule) for rule in rules if rule is not None)
     return f"folds stop {' or '.join(stops)} of their validation loss" if stops else ""
 
 

@@ -11,6 +11,7 @@ from heldin.lab.spec import parse_signal
 from heldin.measuring import NUM_BATCHES
 from heldin.presets import PRESETS
 from heldin.rules import ConsecutiveRises, FirstMinimum, NthRise, Patience, RiseAbove, Rule, Wrapped
+from heldin.rules.rises import ordinal
 from heldin.types import Direction
 
 
@@ -197,6 +198,15 @@ def has_best_epoch(rule: Rule) -> bool:
     """Whether a rule has a best epoch to return to."""
     kinds = (Patience, FirstMinimum, RiseAbove)
     return has_best_epoch(rule.rule) if isinstance(rule, Wrapped) else isinstance(rule, kinds)
+
+
+def rule_words(rule: Rule, change: str = "rise") -> str:
+    """When a rule stops, in words; `change` is what it counts."""
+    if type(rule) is NthRise and rule == NthRise(rule.patience):
+        return f"at the {ordinal(rule.patience)} {change}"
+    if type(rule) is ConsecutiveRises and rule == ConsecutiveRises(rule.patience):
+        return f"after {rule.patience} {change}s in a row"
+    return f"by {rule_name(rule)}"
 
 
 def rule_name(rule: Rule) -> str:
