@@ -139,7 +139,7 @@ LIMITED_MNIST = Setting(
     "mnist_alexnet",
     "MNIST, AlexNet, limited",
     _DIGITS.with_(num_samples=256, epochs=120),
-    _MNIST.with_(dataset=MNIST, num_samples=256, batch_size=32),
+    _MNIST.with_(dataset=MNIST, num_samples=256, batch_size=32, epochs=80),  # twice the last stop that the paper prints
     FIVE_FOLDS,
     seconds=(0.47, 0.23),
 )
