@@ -223,8 +223,8 @@ def block_products(block: Tensor) -> Tensor:
 def _fill_buffer(columns: list[Column], scales: tuple[float, ...], inner: bool, buffer: Tensor) -> Iterator[Tensor]:
     """Yield the buffer each time it is full of differences from the first gradient, which precedes them if `inner`.
 
-    Each difference is divided by the scale of its row: one operation instead of three. The last buffer is padded
-    with 0.
+    Each difference is divided by the scale of its row: one operation instead of three. Of the last buffer only the
+    slices in use are yielded, padded with 0.
     """
     filled, width = 0, buffer.shape[1]
     scratch = torch.empty_like(buffer[0])  # the first gradient, if its precision is another
@@ -247,8 +247,9 @@ def _fill_buffer(columns: list[Column], scales: tuple[float, ...], inner: bool, 
                 yield buffer
                 filled = 0
     if filled:
-        buffer[:, filled:] = 0.0
-        yield buffer
+        end = -(-filled // SLICE) * SLICE
+        buffer[:, filled:end] = 0.0
+        yield buffer[:, :end]
 
 
 def _converted(piece: Tensor, out: Tensor) -> Tensor:

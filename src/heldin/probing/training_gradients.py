@@ -110,6 +110,7 @@ class GradientCapture:
         self._ends_small = True  # whether the latest batch was smaller than the others; unknown at first
         self._weights = 0  # the number of the first pass at the present weights
         self._accumulated: tuple[nn.Parameter, Tensor, int] | None = None
+        self._measured: Sequence[nn.Parameter] = ()  # the parameters at these weights
         self._versions = 0
 
     def __del__(self) -> None:
@@ -180,10 +181,9 @@ class GradientCapture:
             engine: Any = torch.autograd.Variable._execution_engine
             engine.queue_callback(self._end)
             if wanted:
-                parameters = self.parameters()
-                self._note_weights(parameters)
+                self._note_weights()
                 self.passes = self.passes[-(self.num - 1) :]  # before the new one: s gradients at any time
-                self._open.watch(parameters)
+                self._open.watch(self._measured)
         if losses is not None:
             self._open.terms.append((losses, derivative.detach()))
 
@@ -191,11 +191,13 @@ class GradientCapture:
         """The backward pass has ended."""
         found = self._open
         self.discard_open()
-        if found is None or all(part is None for part in found.parts):
+        if found is None:
+            return
+        reached = [p for p, part in zip(found.parameters, found.parts, strict=True) if part is not None]
+        if not reached:
             return
         row = tuple(None if part is None else as_real(part.detach()) for part in found.parts)
         self.passes = (*self.passes, TrainingPass(row, tuple(found.terms), self._weights))
-        reached = [p for p, part in zip(found.parameters, found.parts, strict=True) if part is not None]
         smallest = min(reached, key=nn.Parameter.numel)  # what is accumulated for it is kept, beside s gradients
         if smallest.grad is not None:
             self._accumulated = smallest, smallest.grad, smallest.grad._version
@@ -206,19 +208,25 @@ class GradientCapture:
         self._ends_small = 2 * losses.numel() < self._largest
         return self._ends_small
 
-    def _note_weights(self, parameters: Sequence[nn.Parameter]) -> None:
+    def _note_weights(self) -> None:
         """Count the weights: they are the same while gradients are accumulated and no parameter is written to.
 
-        Fused optimizers write to parameters without counting it, so what is accumulated is compared too.
+        Fused optimizers write to parameters without counting it, so what is accumulated is compared too. At other
+        weights the parameters are looked up again: some may have been frozen or added.
         """
-        versions = sum(parameter._version for parameter in parameters)
         accumulating = False
         if self._accumulated is not None:
             parameter, grad, version = self._accumulated
             accumulating = parameter.grad is grad and grad._version == version
-        if versions != self._versions or not accumulating:
+        if not accumulating or _versions(self._measured) != self._versions:
             self._weights = self.total_passes
-        self._versions = versions
+            self._measured = self.parameters()
+            self._versions = _versions(self._measured)
+
+
+def _versions(parameters: Sequence[nn.Parameter]) -> int:
+    """Grows with every write to a parameter that torch counts."""
+    return sum(parameter._version for parameter in parameters)
 
 
 def _largest_group(sizes: Mapping[int, int]) -> int:
