@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 
+from heldin.lab.method_tables import pearson
+from heldin.lab.spec import RunSpec
 from heldin.lab.store import write_atomically
 from heldin.lab.tables import Cell, Table
 from study.candidates import CANDIDATES, NEVER, PAPER
@@ -22,6 +24,8 @@ SHORT = {
     **{each.name: f"rise beyond the noise, {each.curve}" for each in HYPOTHESES},
 }
 """Short names of the methods of the first tables."""
+
+DEEP = ("alexnet", "vgg8", "resnet8")
 
 
 def write_page(results: Results, folder: Path = FOLDER) -> list[Path]:
@@ -63,7 +67,9 @@ def page(results: Results) -> str:
     ]
     for target in Target:
         parts += [f"## Regret in {UNITS[target]}", method_table(results, main_methods(results), target).markdown()]
-    parts += ["## By dataset", *(by_dataset(results, target).markdown() for target in Target)]
+    for heading, (name, group_of) in GROUPS.items():
+        parts += [heading, *(by_group(results, target, name, group_of).markdown() for target in Target)]
+    parts += ["## Which re-scaling suits which network", _RESCALINGS, correlations(results).markdown()]
     parts += ["## Chosen on other datasets", _LEFT_OUT]
     parts += [left_out(results, target).markdown() for target in Target]
     parts += ["## How sensitive the constants are", sensitivity(results).markdown()]
@@ -83,6 +89,13 @@ _LEFT_OUT = (
 )
 
 
+_RESCALINGS = (
+    "Pearson's correlation of disparity with the test loss over the epochs of a run, on the same batches every time: "
+    "the mean over seeds, then the median over settings. The three columns are the losses divided by their standard "
+    "deviation (std), by the same number without differentiating it (std_detached), and by that of all batches "
+    "(pooled_std). No candidate depends on the network, and these groups were formed after the curves had been read: "
+    "what the table shows is a hint."
+)
 _CAVEATS = (
     "A stop is bad if its test error is more than a point above that of the best epoch, or its test loss more than 5 % "
     "above the lowest. Of the stops with a caveat, how many are bad; of those without, how many; and of the bad stops, "
@@ -199,19 +212,71 @@ def _rounded(value: float) -> float | None:
     return None if math.isnan(value) else float(f"{value:.3g}")
 
 
-def by_dataset(results: Results, target: Target) -> Table:
-    """Return the mean regret of the main methods on each dataset."""
+def dataset_of(spec: RunSpec) -> str:
+    """Return the dataset of a setting."""
+    return spec.dataset
+
+
+def labels_of(spec: RunSpec) -> str:
+    """Return whether labels of a setting are wrong."""
+    return "some labels are wrong" if spec.label_noise else "clean labels"
+
+
+def network_of(spec: RunSpec) -> str:
+    """Return the kind of network of a setting."""
+    if spec.model in DEEP:
+        return "deep (AlexNet, VGG-8)"
+    kind = "linear layers" if spec.model.startswith(("mlp", "fully_connected")) else "a few convolutions"
+    return kind + (", BatchNorm" if spec.model.endswith("_batchnorm") else "")
+
+
+def by_group(results: Results, target: Target, name: str, group_of: Callable[[RunSpec], str]) -> Table:
+    """Return the mean regret of the main methods in each group of settings."""
     names = [NEVER.name, *SHORT, Validation.FOLDS.value, Validation.REFIT.value]
     rows: list[dict[str, Cell]] = []
-    tables = {name: by_setting(results.outcomes[name], target) for name in names if name in results.outcomes}
-    datasets = {run.setting: run.record.spec.dataset for run in results.runs}
-    for dataset in sorted({*datasets.values()}):
-        row: dict[str, Cell] = {"dataset": dataset, "settings": sum(name == dataset for name in datasets.values())}
-        for name, table in tables.items():
-            values = [value for setting, value in table.items() if datasets[setting] == dataset]
-            row[SHORT.get(name, name)] = _rounded(fmean(values)) if values else None
+    tables = {method: by_setting(results.outcomes[method], target) for method in names if method in results.outcomes}
+    for group, settings in _grouped(results, group_of).items():
+        row: dict[str, Cell] = {name: group, "settings": len(settings)}
+        for method, table in tables.items():
+            values = [table[setting] for setting in settings if setting in table]
+            row[SHORT.get(method, method)] = _rounded(fmean(values)) if values else None
         rows.append(row)
     return Table.from_rows(rows, title=f"Regret in {UNITS[target]}")
+
+
+def correlations(results: Results) -> Table:
+    """Return how disparity follows the test loss over the epochs of a run, by network and by re-scaling."""
+    curves = [each.curve for each in HYPOTHESES]
+    found: dict[str, dict[str, list[float]]] = {}  # by setting and curve: one number per run
+    for run in results.runs:
+        losses = [point.test_loss for point in run.epochs]
+        for curve in curves:
+            rho = pearson([point.value(curve) for point in run.epochs], losses)
+            if not math.isnan(rho):
+                found.setdefault(run.setting, {}).setdefault(curve, []).append(rho)
+    rows: list[dict[str, Cell]] = []
+    for group, settings in _grouped(results, network_of).items():
+        row: dict[str, Cell] = {"network": group, "settings": len(settings)}
+        for curve in curves:
+            values = [fmean(found[setting][curve]) for setting in settings if curve in found.get(setting, {})]
+            positive = sum(value > 0.0 for value in values)
+            row[curve] = f"{median(values):+.2f} (above 0: {positive} of {len(values)})" if values else None
+        rows.append(row)
+    return Table.from_rows(rows, title="Correlation with the test loss")
+
+
+GROUPS: dict[str, tuple[str, Callable[[RunSpec], str]]] = {
+    "## Clean and wrong labels": ("labels", labels_of),
+    "## By network": ("network", network_of),
+    "## By dataset": ("dataset", dataset_of),
+}
+"""The groups of settings of the page: heading, name of the first column, and the group of a setting."""
+
+
+def _grouped(results: Results, group_of: Callable[[RunSpec], str]) -> dict[str, list[str]]:
+    """Return the settings of each group, by the group's name."""
+    groups = {run.setting: group_of(run.record.spec) for run in results.runs}
+    return {name: [each for each in groups if groups[each] == name] for name in sorted({*groups.values()})}
 
 
 def failures(results: Results) -> Table:

@@ -9,7 +9,7 @@ from heldin.lab.spec import spec_from
 from heldin.lab.store import RunRecord
 from study.candidates import PAPER
 from study.evaluation import Target, Validation
-from study.page import PAGE, failures, page, write_page
+from study.page import PAGE, by_group, correlations, failures, labels_of, network_of, page, write_page
 from study.results import FOLDER, HYPOTHESES, RUNS, Results, bundled_trials
 from study.running import CHOSEN
 from study.settings import FOLDS, SLOTS
@@ -113,6 +113,43 @@ def test_settings_in_which_stopping_is_worse_than_going_on_are_listed_first_by_h
     found = failures(results)
     assert len(found.rows) == 20  # ten settings, in both targets
     assert found.rows[0]["the paper's rule"] > 0.0 == found.rows[0]["no early stopping"]
+
+
+def results_of(*records):
+    return Results.from_records(records, {record.spec.title: record.spec for record in records})
+
+
+def test_regrets_are_averaged_within_groups_of_settings(make_record):
+    curve = valley(8)
+    clean = [make_record(test_loss=curve, rate=rate) for rate in (0.1, 0.2)]
+    noisy = make_record(test_loss=[10 * value for value in curve], label_noise=0.5)
+    at_the_end = curve[-1] - 0.5
+    rows = by_group(results_of(*clean, noisy), Target.LOSS, "labels", labels_of).rows
+    assert [(row["labels"], row["settings"]) for row in rows] == [("clean labels", 2), ("some labels are wrong", 1)]
+    assert [row["no early stopping"] for row in rows] == pytest.approx([at_the_end, 10 * at_the_end])
+
+
+@pytest.mark.parametrize(
+    ("model", "kind"),
+    [
+        ("mlp_dropout", "linear layers"),
+        ("mlp_batchnorm", "linear layers, BatchNorm"),
+        ("lenet", "a few convolutions"),
+        ("cnn_batchnorm", "a few convolutions, BatchNorm"),
+        ("vgg8", "deep (AlexNet, VGG-8)"),
+    ],
+)
+def test_networks_are_grouped_by_their_layers(make_record, model, kind):
+    assert network_of(make_record(test_loss=STEADY, model=model).spec) == kind
+
+
+def test_correlations_with_the_test_loss_are_those_of_each_rescaling(make_record):
+    curve = valley(8)
+    record = make_record(test_loss=curve, std=[3.0 - value for value in curve], std_detached=curve, model="mlp")
+    (row,) = correlations(results_of(record)).rows
+    assert (row["network"], row["std"]) == ("linear layers", "-1.00 (above 0: 0 of 1)")
+    assert row["std_detached"] == "+1.00 (above 0: 1 of 1)"
+    assert row["pooled_std"] is None  # a constant curve has no correlation
 
 
 def test_the_settings_are_those_that_the_rule_chooses_from_the_bundled_trials():
