@@ -7,8 +7,10 @@ import torch
 from torch import nn
 
 import heldin
-from heldin.lab.run import NUM_POOLED, NUM_SINGLE, Measurements, Split
+from heldin.lab.measurements import NUM_SINGLE, Measurements
+from heldin.lab.samples import Split
 from heldin.lab.spec import RunSpec
+from heldin.measuring import NUM_POOLED
 
 FIRST_LEFT_OUT = 1000  # the number of the first sample of the fold left out
 

@@ -18,8 +18,10 @@ from heldin.errors import ArgumentError, StoreError
 from heldin.lab.curves import METRICS
 from heldin.lab.data import Arrays, fingerprint, load
 from heldin.lab.engine import run_all
+from heldin.lab.evaluation import auc, evaluate, metrics
 from heldin.lab.registry import OneHotMSE
-from heldin.lab.run import _Training, auc, build_parts, evaluate, metrics, prepare, run
+from heldin.lab.run import _Training, build_parts, run
+from heldin.lab.samples import prepare
 from heldin.lab.spec import RunSpec
 from heldin.lab.store import RunLockedError, Store
 

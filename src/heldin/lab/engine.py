@@ -32,7 +32,8 @@ from rich.progress import Progress as Bars
 from heldin.errors import ArgumentError, HeldinError, missing_package, require_choice, require_integer, require_number
 from heldin.lab.data import load
 from heldin.lab.memory import require_memory
-from heldin.lab.run import build_parts, find_device, prepare, require_same_data, run
+from heldin.lab.run import build_parts, find_device, run
+from heldin.lab.samples import prepare, require_same_data
 from heldin.lab.spec import RunSpec
 from heldin.lab.store import RunLockedError, RunRecord, Store
 

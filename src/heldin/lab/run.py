@@ -11,8 +11,8 @@ import os
 import platform
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,24 +23,21 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 import heldin
-from heldin.errors import ArgumentError, DamagedRunError, HeldinWarning, StoreError, require_choice
-from heldin.lab.data import Arrays, Exams, Items, Samples, augment, corrupt, fingerprint, folds, load, select, subset
-from heldin.lab.recording import EARLY_EPOCHS, Recorder, reading_places
+from heldin.errors import ArgumentError, HeldinWarning, require_choice
+from heldin.lab.data import Arrays, Items, augment, fingerprint, load
+from heldin.lab.evaluation import evaluate, metrics, outputs_of
+from heldin.lab.measurements import Measurements, create_recorder
+from heldin.lab.recording import EARLY_EPOCHS, reading_places
 from heldin.lab.registry import LOSSES, build_model, build_optimizer, build_scheduler
+from heldin.lab.samples import Split, changed_data, prepare, require_same_data
 from heldin.lab.schema import EpochSchema, JsonObject
-from heldin.lab.spec import RunSpec, parse_signal
+from heldin.lab.spec import RunSpec
 from heldin.lab.store import RunFolder, RunRecord, Store, wrong_checkpoint
-from heldin.measuring import NUM_BATCHES, NUM_POOLED, Probes, SignalReader
-from heldin.probing.batches import Batch
 from heldin.probing.isolation import derive_seed, seeded_randomness
 from heldin.probing.losses import LossFunction, unreduced
-from heldin.signals import Memory, Signal
 
 if TYPE_CHECKING:
     from heldin.lab.task_source import TaskSource
-
-EVALUATION_BATCH = 128  # small enough for the outputs of convolutions to stay in the cache: a third faster than 512
-NUM_SINGLE = 20  # batches for signals on batches of one sample, as in the paper
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
 
@@ -131,160 +128,6 @@ def build_parts(spec: RunSpec, arrays: Arrays) -> Parts:
     return Parts(model, LOSSES[spec.loss](), optimizer, scheduler)
 
 
-@dataclass(frozen=True)
-class Split:
-    """The samples of one run."""
-
-    x_train: Samples
-    y_train: Tensor
-    x_val: Samples | None  # the fold left out; with the same label noise
-    y_val: Tensor | None
-    x_test: Samples
-    y_test: Tensor
-    num_classes: int
-
-
-def prepare(spec: RunSpec, arrays: Arrays) -> Split:
-    """Take the subset, label noise and fold of a spec; refused if the data is too small for it."""
-    available = len(arrays.x_train)
-    num = available if spec.num_samples is None else spec.num_samples
-    _require_enough_data(spec, arrays, num)
-    chosen = subset(available, num, derive_seed(spec.seed, "subset"))
-    x, y = select(arrays.x_train, chosen), arrays.y_train[chosen]
-    y = corrupt(y, spec.label_noise, arrays.num_classes, derive_seed(spec.seed, "noise"))
-    x_test = arrays.x_test if spec.num_test is None else select(arrays.x_test, torch.arange(spec.num_test))
-    test = x_test, arrays.y_test[: spec.num_test], arrays.num_classes
-    if spec.fold is None or spec.folds is None:
-        return Split(x, y, None, None, *test)
-    parts = folds(num, spec.folds, derive_seed(spec.seed, "folds"))
-    rest = torch.cat([part for number, part in enumerate(parts) if number != spec.fold]).sort().values
-    out = parts[spec.fold]
-    x_val = select(x, out) if arrays.x_unaugmented is None else select(arrays.x_unaugmented, chosen[out])
-    return Split(select(x, rest), y[rest], x_val, y[out], *test)
-
-
-def _require_enough_data(spec: RunSpec, arrays: Arrays, num: int) -> None:
-    available = len(arrays.x_train)
-    if spec.dataset.lower().endswith(".npz"):  # would be another run than that of the name without it
-        raise ArgumentError(
-            f"Parameter `dataset` should be the name without .npz. Found `dataset = {spec.dataset!r}`. "
-            f"Write {spec.dataset[:-4]}."
-        )
-    if num > available:
-        raise ArgumentError(
-            f"Parameter `num_samples` should be at most {available}, all that {spec.dataset} has for training. "
-            f"Found `num_samples = {num}`."
-        )
-    if len(arrays.x_test) == 0 and spec.num_test != 0:
-        raise ArgumentError(f"{spec.dataset} has no test samples. Set `num_test = 0` (--num-test 0) to train without.")
-    if spec.num_test is not None and spec.num_test > len(arrays.x_test):
-        raise ArgumentError(
-            f"Parameter `num_test` should be at most {len(arrays.x_test)}, all that {spec.dataset} has for testing. "
-            f"Found `num_test = {spec.num_test}`."
-        )
-    if spec.batch_size > num:
-        raise ArgumentError(
-            f"Parameter `batch_size` should be at most {num}, the number of samples. "
-            f"Found `batch_size = {spec.batch_size}`. With {max(2, num // NUM_BATCHES)} an epoch has {NUM_BATCHES} "
-            "batches."
-        )
-    if spec.augment and len(arrays.x_train.shape) != 4:
-        raise ArgumentError(
-            f"Augmentation needs images (c, h, w). Found samples of shape {tuple(arrays.x_train.shape[1:])} in "
-            f"{spec.dataset}. Train without it, or on another dataset."
-        )
-    for label in spec.signals:
-        needs = parse_signal(label).signal.needs
-        problem = needs.size_problem(spec.batch_size)
-        if problem is not None:
-            raise ArgumentError(
-                f"The signal {label!r} needs larger batches. Found `batch_size = {spec.batch_size}`: of a batch, "
-                f"{problem.value}. Choose another batch_size, or signals with rescale=none or rescale=pooled_std."
-            )
-        if needs.uses_second_set and spec.fold is None:
-            raise ArgumentError(
-                f"The signal {label!r} compares with the fold left out. Found a run on all the data. "
-                "Give a fold and the number of folds (--folds 5), or leave the signal out."
-            )
-
-
-def require_same_data(specs: Iterable[RunSpec], store: Store, data_root: Path | str | None = None) -> None:
-    """Refuse specs whose dataset is not the one that runs of the store were trained on, under the same name.
-
-    Records without a fingerprint, and datasets whose files are missing, are not checked.
-    """
-    wanted = {spec.dataset for spec in specs if spec.task is None}  # the name of a task has a hash of its data
-    recorded: dict[tuple[str, str], list[RunFolder]] = {}
-    for folder in store.folders(damaged=lambda error: None):
-        if folder.spec.dataset in wanted:
-            with suppress(DamagedRunError):
-                if (data := folder.data) is not None:
-                    recorded.setdefault((folder.spec.dataset, data), []).append(folder)
-    for (dataset, data), folders in recorded.items():
-        found = fingerprint(dataset, data_root)
-        if found not in (None, data):
-            raise _changed_data(dataset, data, str(found), folders)
-
-
-def _changed_data(dataset: str, before: str, now: str, folders: Sequence[RunFolder]) -> StoreError:
-    listed = " ".join(str(folder.path) for folder in folders[:5]) + " ..." * (len(folders) > 5)
-    runs = "1 run was" if len(folders) == 1 else f"{len(folders)} runs were"
-    return StoreError(
-        f"{dataset} has changed: {runs} trained on the data {before} (number of samples, and a hash of all of them). "
-        f"Found {now} now. Put the old data back; or use the new data with another --store, or under another name; or "
-        f"remove what was trained on the old data: {listed}"
-    )
-
-
-@torch.no_grad()
-def evaluate(model: nn.Module, loss: LossFunction, x: Samples, y: Tensor) -> dict[str, float]:
-    """The metrics of `model` on (x, y), in evaluation mode; the mode is restored afterwards."""
-    outputs = outputs_of(model, x)
-    return metrics(loss, outputs, y.to(outputs.device))
-
-
-@torch.no_grad()
-def outputs_of(model: nn.Module, x: Samples) -> Tensor:
-    """The outputs of `model` for x, in evaluation mode; the mode is restored afterwards."""
-    was_training = model.training
-    device = next((parameter.device for parameter in model.parameters()), None)
-    model.eval()
-    try:
-        size = 1 if isinstance(x, Exams) else EVALUATION_BATCH
-        return torch.cat([model(x[start : start + size].to(device)) for start in range(0, len(x), size)])
-    finally:
-        model.train(was_training)
-
-
-@torch.no_grad()
-def metrics(loss: LossFunction, outputs: Tensor, y: Tensor) -> dict[str, float]:
-    """Loss and error of outputs (n, C) for classes (n,); top-5 error from 6 classes on, AUC for 2 classes."""
-    losses = unreduced(loss)(outputs, y).cpu()
-    outputs, y = outputs.cpu(), y.cpu()
-    found = {
-        "loss": float(losses.double().mean()),
-        "error": float((outputs.argmax(1) != y).double().mean()),
-    }
-    if outputs.shape[1] > 5:
-        likeliest = outputs.topk(5, dim=1).indices  # (n, 5)
-        found["top5"] = float((likeliest != y[:, None]).all(1).double().mean())
-    if outputs.shape[1] == 2:
-        found["auc"] = auc(outputs[:, 1] - outputs[:, 0], y)
-    return found
-
-
-def auc(scores: Tensor, y: Tensor) -> float:
-    """The area under the ROC curve: how often a positive scores above a negative. NaN if either is missing."""
-    positives = int((y == 1).sum())
-    negatives = len(y) - positives
-    if positives == 0 or negatives == 0:
-        return float("nan")
-    _, where, counts = torch.unique(scores.double(), return_inverse=True, return_counts=True)
-    ranks = counts.cumsum(0).double() - (counts.double() - 1) / 2  # the mean rank of each value
-    above = float(ranks[where][y == 1].sum()) - positives * (positives + 1) / 2
-    return above / (positives * negatives)
-
-
 def _train(training: _Training, folder: RunFolder, on_epoch: OnEpoch | None) -> None:
     """Train from the last checkpoint to the horizon."""
     folder.begin()
@@ -319,7 +162,7 @@ def _resume(training: _Training, folder: RunFolder) -> int:
     """Restore the last checkpoint, and return the first epoch that is still to be trained."""
     num_recorded, start = len(folder.epochs()), 0
     if num_recorded and folder.data not in (None, training.data):
-        raise _changed_data(training.spec.dataset, str(folder.data), training.data, [folder])
+        raise changed_data(training.spec.dataset, str(folder.data), training.data, [folder])
     if (checkpoint := folder.checkpoint()) is not None:
         try:
             if num_recorded > checkpoint["epoch"]:
@@ -347,7 +190,7 @@ class _Training:
         if spec.detailed_readings and device.type != "cpu":
             raise ArgumentError(f"Detailed readings are made on the CPU. Found `device = '{device}'`. Use 'cpu'.")
         self.measurements = Measurements(spec, self.model, self.loss, self.optimizer)
-        self.recorder = _recorder(spec, self.model, self.loss, split) if spec.detailed_readings else None
+        self.recorder = create_recorder(spec, self.model, self.loss, split) if spec.detailed_readings else None
         self.is_last = EpochSchema(spec).is_last
 
     def epoch(self, epoch: int) -> tuple[JsonObject, JsonObject]:
@@ -488,96 +331,6 @@ class _Training:
             self.scheduler.load_state_dict(checkpoint["scheduler"])
         if self.recorder is not None:
             self.recorder.predictions = checkpoint["predictions"]
-
-
-def _recorder(spec: RunSpec, model: nn.Module, loss: LossFunction, split: Split) -> Recorder:
-    """The recorder of detailed readings, on the batches of signals marked `@fixed`."""
-    num = NUM_SINGLE if spec.batch_size == 1 else NUM_BATCHES
-    batches = probe_batches(spec, split.x_train, split.y_train, num, derive_seed(spec.seed, "draw", 0))
-    return Recorder(model, loss, batches, seed=derive_seed(spec.seed, "probe", 0))
-
-
-class Measurements:
-    """Reads the spec's signals after each epoch, with one `SignalReader` per set of batches.
-
-    Batches are drawn from the run's training data by the spec's seed and the epoch: new ones every epoch, and the same
-    ones every time for signals marked `@fixed`. Signals marked `@training` are read from the gradients of the epoch's
-    last batches.
-    """
-
-    def __init__(self, spec: RunSpec, model: nn.Module, loss: LossFunction, optimizer: Optimizer) -> None:
-        self.spec = spec
-        signals: dict[tuple[Probes, int], dict[str, Signal[Any]]] = {}  # by batches: which, how many
-        for label in spec.signals:
-            signal, fixed, num_batches, training = parse_signal(label)
-            probes: Probes = "training" if training else "fixed" if fixed else "fresh"
-            which = probes, num_batches or (NUM_SINGLE if spec.batch_size == 1 else NUM_BATCHES)
-            signals.setdefault(which, {})[label] = signal
-        self.readers = {
-            (probes, num): SignalReader(
-                model, loss, signals=group, optimizer=optimizer, probes=probes, batches=num, together=False
-            )
-            for (probes, num), group in signals.items()
-        }
-        self.of_training = [reader for reader in self.readers.values() if reader.capture is not None]
-
-    @property
-    def memory(self) -> dict[str, Memory]:
-        """What signals keep from one reading to the next, for the checkpoint."""
-        return {label: kept for reader in self.readers.values() for label, kept in reader.memory.items()}
-
-    @memory.setter
-    def memory(self, memory: dict[str, Memory]) -> None:
-        for reader in self.readers.values():
-            reader.memory = {label: kept for label, kept in memory.items() if label in reader.signals}
-
-    def read(self, epoch: int, split: Split, outputs: Tensor) -> dict[str, float | None]:
-        """One number per signal, None for "not yet"; `outputs` are those of the training pass, in the data's order."""
-        values: dict[str, float | None] = {}
-        for (probes, num_batches), reader in self.readers.items():
-            if probes == "training":
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore", HeldinWarning)
-                    values.update(reader.read(None, epoch, first=False).values)
-                continue
-            number = 0 if probes == "fixed" else epoch
-            pooling = any(signal.needs.pools_losses for signal in reader.signals.values())
-            num_drawn = max(num_batches, NUM_POOLED) if pooling else num_batches
-            drawn = probe_batches(self.spec, split.x_train, split.y_train, num_drawn, self._seed("draw", number))
-            against = None
-            if split.x_val is not None and split.y_val is not None:  # the fold left out
-                against = probe_batches(self.spec, split.x_val, split.y_val, num_batches, self._seed("against", number))
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", HeldinWarning)  # the record stays, and nobody reads warnings of a run
-                reading = reader.read_batches(
-                    drawn[:num_batches],
-                    epoch=epoch,
-                    against=against,
-                    pool=drawn,
-                    outputs=outputs,
-                    seed=self._seed("probe", number),
-                    first=False,
-                )
-            values.update(reading.values)
-        return {label: values[label] for label in self.spec.signals}
-
-    def _seed(self, *place: int | str) -> int:
-        return derive_seed(self.spec.seed, *place)
-
-
-def probe_batches(spec: RunSpec, x: Samples, y: Tensor, num: int, seed: int) -> list[Batch]:
-    """Disjoint batches: `num` of them, or as many as there are.
-
-    If there are not enough samples for two batches of the training size, five smaller ones.
-    """
-    size = spec.batch_size if len(x) >= 2 * spec.batch_size else max(len(x) // NUM_BATCHES, 1)
-    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))
-    num = min(num, len(x) // size)
-    parts = [order[start : start + size] for start in range(0, num * size, size)]
-    inputs = [x[part] for part in parts]
-    if spec.augment:
-        inputs = [augment(some, derive_seed(seed, "augment", number)) for number, some in enumerate(inputs)]
-    return [(some, y[part]) for some, part in zip(inputs, parts, strict=True)]
 
 
 @dataclass

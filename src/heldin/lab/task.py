@@ -21,7 +21,9 @@ from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
 
 from heldin.errors import ArgumentError, HeldinError, near_match, require_integer, short_repr
 from heldin.lab.data import Arrays, Items, Samples
-from heldin.lab.run import Measurements, Parts, Split
+from heldin.lab.measurements import Measurements
+from heldin.lab.run import Parts
+from heldin.lab.samples import Split
 from heldin.lab.spec import DEFAULT_SIGNALS, RunSpec
 from heldin.probing.isolation import seeded_randomness
 from heldin.probing.losses import LossFunction, unreduced

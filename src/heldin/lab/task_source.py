@@ -26,7 +26,8 @@ from torch import nn
 
 from heldin.errors import ArgumentError, HeldinError, short_repr
 from heldin.lab.data import Arrays
-from heldin.lab.run import Parts, initial_seed, prepare
+from heldin.lab.run import Parts, initial_seed
+from heldin.lab.samples import prepare
 from heldin.lab.spec import TASK, RunSpec
 from heldin.lab.task import (
     Task,
