@@ -58,10 +58,13 @@ def choose(store: StoreFolder = STORE, data: DataFolder = None, jobs: Jobs = NUM
 
 @app.command("list")
 def list_slots(store: StoreFolder = STORE) -> None:
-    """Show the slots, their trials and what the rule decided."""
+    """Show the slots, their trials and what the rule decided, from the bundled records and those of the store."""
+    from study.results import bundled_ids, bundled_trials
+
+    records = Store(store)
     rows = []
     for slot in SLOTS:
-        found = recorded_trials(slot, Store(store))
+        found = max(bundled_trials(slot), recorded_trials(slot, records), key=len)
         last = found[-1] if found else None
         rows.append(
             {
@@ -81,8 +84,12 @@ def list_slots(store: StoreFolder = STORE) -> None:
         )
     show_rows(rows, rows[0])
     runs = study_runs(list(chosen_settings().values()))
-    done = sum(Store(store).folder(spec).done for spec in runs)
-    note(f"\n{len(chosen_settings())} settings are chosen. {done} of their {len(runs)} runs are done.")
+    bundled = bundled_ids()
+    done = sum(spec.id in bundled or records.folder(spec).done for spec in runs)
+    note(
+        f"\n{len(chosen_settings())} settings are chosen. {done} of their {len(runs)} runs are done, each fold of a "
+        f"cross-validation counted as one; {len(bundled)} of them are bundled."
+    )
 
 
 @app.command()
@@ -91,12 +98,16 @@ def run(
     data: DataFolder = None,
     jobs: Jobs = NUM_CORES,
     seeds: Annotated[str | None, typer.Option(help="Only these seeds: 0-2, or 0,1.", show_default=False)] = None,
+    rerun: Annotated[bool, typer.Option("--rerun", help="Also run what is among the bundled records.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
 ) -> None:
-    """Run all settings on all seeds and folds. After Ctrl-C, the same command resumes."""
+    """Run what is missing of all settings, seeds and folds. After Ctrl-C, the same command resumes."""
+    from study.results import bundled_ids
+
     chosen = None if seeds is None else parse_seeds(seeds)
+    finished = set() if rerun else bundled_ids()
     with resumable("python -m study run"):
-        num = run_study(Store(store), jobs=jobs, data_root=data, quiet=quiet, seeds=chosen)
+        num = run_study(Store(store), jobs=jobs, data_root=data, quiet=quiet, seeds=chosen, finished=finished)
     note(f"{num} runs are done." if num else "Nothing to run: all runs are recorded.")
 
 

@@ -146,7 +146,11 @@ class Validation(str, Enum):
 
 
 def validation_outcomes(
-    kind: Validation, runs: Iterable[StudyRun], folds: Mapping[tuple[str, int], Sequence[RunRecord]]
+    kind: Validation,
+    runs: Iterable[StudyRun],
+    folds: Mapping[tuple[str, int], Sequence[RunRecord]],
+    *,
+    chosen_by: Target | None = None,
 ) -> list[Outcome]:
     """Return what validation gives on each run that has all its folds.
 
@@ -154,6 +158,8 @@ def validation_outcomes(
         kind: How the epoch is chosen, and which models are used.
         runs: The runs on all the data.
         folds: The runs that leave out one fold each, in their order, by setting and seed.
+        chosen_by: The validation metric that chooses the epoch; None: the validation loss for the target loss, and the
+            validation error for the target error.
     """
     found = []
     for run in runs:
@@ -163,7 +169,7 @@ def validation_outcomes(
         watched = models[:1] if kind is Validation.HOLDOUT else models
         size = len(models)
         for target in Target:
-            epoch = _lowest([record.curve(f"val_{target.value}") for record in watched])
+            epoch = _lowest([record.curve(f"val_{(chosen_by or target).value}") for record in watched])
             values = [_test_value(record, target, epoch) for record in watched]
             value = target.of(run.at_epoch(epoch + 1)) if kind is Validation.REFIT else float(numpy.mean(values))
             horizon = len(run.epochs)

@@ -83,6 +83,12 @@ def bundled_trials(slot: Slot, folder: Path = FOLDER) -> list[Trial]:
     return trials(slot, record_of)
 
 
+def bundled_ids(folder: Path = FOLDER) -> set[str]:
+    """Return the ids of the bundled runs of the settings."""
+    specs = study_runs(list(chosen_settings().values()))
+    return {record.id for record in read_records(folder / RUNS, specs, remedy=REMEDY, suffix=COMPRESSED).records}
+
+
 @dataclass(frozen=True)
 class Results:
     """The recorded runs of the study.
@@ -148,6 +154,11 @@ class Results:
         one, second = self.outcomes.get(name, ()), self.outcomes.get(other, ())
         shared = {outcome.run.record.id for outcome in one} & {outcome.run.record.id for outcome in second}
         return difference(one, second, target) if shared else None
+
+    def chosen_by_loss(self, kind: Validation) -> Difference | None:
+        """Compare the test error with the paper's rule, if the epoch is that of the lowest validation loss."""
+        found = validation_outcomes(kind, self.runs, self.folds, chosen_by=Target.LOSS)
+        return difference(found, self.candidates[PAPER.name], Target.ERROR) if found else None
 
     def left_out(self, target: Target, *, without: Container[str] = ()) -> list[LeftOut]:
         """Return the candidate that is best on all other datasets, for each dataset."""

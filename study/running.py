@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from pathlib import Path
 
 from heldin.lab.curves import setting_of
@@ -95,13 +95,19 @@ def study_runs(settings: Sequence[RunSpec]) -> list[RunSpec]:
 
 
 def run_study(
-    store: Store, *, jobs: int, data_root: Path | None, quiet: bool = False, seeds: Sequence[int] | None = None
+    store: Store,
+    *,
+    jobs: int,
+    data_root: Path | None,
+    quiet: bool = False,
+    seeds: Sequence[int] | None = None,
+    finished: Container[str] = (),
 ) -> int:
-    """Run what is missing; return how many runs there were."""
+    """Run what is missing; return how many runs there were. `finished` are ids of runs that count as done."""
     specs = [
         spec
         for spec in study_runs(list(chosen_settings().values()))
-        if (seeds is None or spec.seed in seeds) and not store.folder(spec).done
+        if (seeds is None or spec.seed in seeds) and spec.id not in finished and not store.folder(spec).done
     ]
     if specs:
         require_runnable(specs, data_root)

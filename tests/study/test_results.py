@@ -9,7 +9,18 @@ from heldin.lab.spec import spec_from
 from heldin.lab.store import RunRecord
 from study.candidates import PAPER
 from study.evaluation import Target, Validation
-from study.page import PAGE, by_group, correlations, failures, labels_of, network_of, page, write_page
+from study.page import (
+    PAGE,
+    by_group,
+    correlations,
+    failures,
+    labels_of,
+    network_of,
+    page,
+    stops_by_best,
+    where_it_stops,
+    write_page,
+)
 from study.results import FOLDER, HYPOTHESES, RUNS, Results, bundled_trials
 from study.running import CHOSEN
 from study.settings import FOLDS, SLOTS
@@ -125,7 +136,7 @@ def test_regrets_are_averaged_within_groups_of_settings(make_record):
     noisy = make_record(test_loss=[10 * value for value in curve], label_noise=0.5)
     at_the_end = curve[-1] - 0.5
     rows = by_group(results_of(*clean, noisy), Target.LOSS, "labels", labels_of).rows
-    assert [(row["labels"], row["settings"]) for row in rows] == [("clean labels", 2), ("some labels are wrong", 1)]
+    assert [(row["labels"], row["settings"]) for row in rows] == [("clean", 2), ("some are wrong", 1)]
     assert [row["no early stopping"] for row in rows] == pytest.approx([at_the_end, 10 * at_the_end])
 
 
@@ -141,6 +152,22 @@ def test_regrets_are_averaged_within_groups_of_settings(make_record):
 )
 def test_networks_are_grouped_by_their_layers(make_record, model, kind):
     assert network_of(make_record(test_loss=STEADY, model=model).spec) == kind
+
+
+def test_cross_validation_may_choose_its_epoch_by_the_loss_for_both_targets(make_results):
+    results = make_results(12, fresh=RISING, std_detached=STEADY, by_folds=12)
+    (kind, *_) = Validation
+    by_target, by_loss = results.compared(kind.value, Target.ERROR), results.chosen_by_loss(kind)
+    assert by_loss == by_target  # here both validation metrics have the same curve
+
+
+def test_the_page_says_after_how_many_epochs_the_default_stops(make_results):
+    results = make_results(12, fresh=RISING, std_detached=STEADY)
+    (row,) = stops_by_best(results).rows
+    assert (row["best epoch"], row["runs"], row["median best epoch"]) == ("above 5, up to 15", 20, 12.0)
+    assert row["the paper's rule"] == 13.0  # the 5th rise of a curve that rises from the 9th epoch on
+    assert "the default stops after 13 to 13 epochs (median 13)" in where_it_stops(results)
+    assert "100% of the stops are within a quarter of the best epoch" in where_it_stops(results)
 
 
 def test_correlations_with_the_test_loss_are_those_of_each_rescaling(make_record):

@@ -7,6 +7,7 @@ import pytest
 from heldin.lab.spec import RunSpec
 from heldin.lab.store import Store
 from study import commands, running
+from study.results import bundled_ids
 from study.running import chosen_settings, recorded_trials, run_trials, write_chosen
 from study.settings import Slot
 
@@ -78,3 +79,22 @@ def test_missing_data_is_refused_before_any_run(tmp_path, monkeypatch):
     with pytest.raises(Exception, match="absent"):
         run_trials(Store(tmp_path), jobs=1, data_root=tmp_path, slots=[slot])
     assert not (tmp_path / "runs").exists()
+
+
+def test_the_list_counts_bundled_trials_and_runs(tmp_path, capsys):
+    assert commands.main(["list", "--store", str(tmp_path)]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.count("passes") == len(chosen_settings())
+    num = len(bundled_ids())
+    assert num > 300
+    assert f"{num} of their" in shown.err
+
+
+def test_bundled_runs_are_not_run_again(store, monkeypatch, tmp_path):
+    setting = SLOT.spec.with_(seed=0, epochs=2)
+    monkeypatch.setattr(running, "chosen_settings", lambda: {"slot": setting})
+    specs = running.study_runs([setting])
+    finished = {spec.id for spec in specs[1:]}
+    new = Store(tmp_path)
+    assert running.run_study(new, jobs=1, data_root=None, quiet=True, finished=finished) == 1
+    assert [spec.id for spec in specs if new.folder(spec).done] == [specs[0].id]
