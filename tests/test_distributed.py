@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from torch import distributed, multiprocessing, nn
 
 from heldin import EarlyStopping
-from heldin.distributed import gather, is_distributed, mean_reading, rank
-from heldin.errors import ArgumentError, HeldinError, NotFiniteError
+from heldin.distributed import agree, gather, is_distributed, mean_reading, rank
+from heldin.errors import ArgumentError, BatchesError, HeldinError, NotFiniteError
 from heldin.types import Reading
 
 
@@ -163,7 +163,7 @@ def test_a_single_rank_decides_as_without_torch_distributed(one_rank):
 
 
 def test_together_is_one_of_the_choices():
-    with pytest.raises(ArgumentError, match=r"`together` should be one of 'mean', 'exact'"):
+    with pytest.raises(ArgumentError, match=r"`together` should be True, 'mean', 'exact' or False"):
         EarlyStopping(nn.Linear(4, 3), nn.CrossEntropyLoss(), together="sum")
 
 
@@ -188,9 +188,33 @@ def test_what_caveats_need_is_the_same_on_all_ranks(gathered):
     assert gathered(one, unknown) == Reading(3, {"a": 1.5}, 10, one_class=False, learning_rate=0.1)
 
 
-def test_ranks_at_different_measurements_raise(gathered):
+@pytest.fixture
+def described(monkeypatch):
+    """Lets `agree` receive what is given, as if each pair of epoch and settings came from one rank."""
+
+    def compare(*found):
+        monkeypatch.setattr("heldin.distributed.gather", lambda function: list(found))
+        agree(*found[0], lambda: None)
+
+    return compare
+
+
+def test_ranks_at_different_measurements_raise(described):
     with pytest.raises(HeldinError, match=r"Found them at \[3, 4\]: they were not resumed from the same checkpoint"):
-        gathered(Reading(3, {"a": 1.0}, 5), Reading(4, {"a": 1.0}, 5))
+        described((3, {}), (4, {}))
+
+
+def test_ranks_with_different_settings_raise(described):
+    same = {"batches": 5, "memory": "'full'"}
+    described((3, same), (3, dict(same)))
+    with pytest.raises(ArgumentError, match=r"Found `batches = 5` on rank 0 and `batches = 3` on rank 1"):
+        described((3, same), (3, {**same, "batches": 3}))
+
+
+def test_what_one_rank_lacks_is_refused_before_the_others_wait_for_it(one_rank):
+    stopper = EarlyStopping(nn.Linear(4, 2), nn.CrossEntropyLoss(), together="exact")
+    with pytest.raises(BatchesError, match="step should be given the training data"):
+        stopper.step()
 
 
 @pytest.mark.parametrize(

@@ -587,7 +587,7 @@ def test_observing_without_probes_of_training_does_nothing():
 
 
 def test_reduced_gradients_are_refused():
-    with pytest.raises(ArgumentError, match="as a whole"):
+    with pytest.raises(ArgumentError, match="Found `memory = 'bf16'`"):
         EarlyStopping(net(), signal=DETACHED, probes="training", memory="bf16")
 
 
@@ -596,3 +596,57 @@ def test_the_gradients_of_some_layers_can_be_read():
     loop.epoch(batches())
     loop.stopper.step()
     assert loop.value == pytest.approx(disparity([row[-27:] for row in loop.rows[-5:]]), rel=1e-5)
+
+
+def measured_once(observe, *, divide=1.0, **arguments):
+    """The first reading of a linear model, after four batches whose losses are passed to `observe(stopper, ...)`."""
+    torch.manual_seed(0)
+    model = nn.Linear(6, 3)
+    stopper = EarlyStopping(model, signal="gradient_disparity[rescale=std_detached]", probes="training", **arguments)
+    for _ in range(4):
+        x, y = torch.randn(8, 6), torch.randint(3, (8,))
+        losses = F.cross_entropy(model(x), y, reduction="none")
+        observe(stopper, losses, divide)
+        model.zero_grad()
+    stopper.step()
+    return stopper.history[0].values["gradient_disparity"]
+
+
+def differentiate_mean(stopper, losses, divide):
+    stopper.observe(losses)
+    (losses.mean() / divide).backward()
+
+
+def differentiate_separate_loss(stopper, losses, divide):
+    loss = losses.mean() / divide
+    stopper.observe(losses.detach(), loss=loss)
+    loss.backward()
+
+
+def differentiate_sum(stopper, losses, divide):
+    loss = losses.sum()
+    stopper.observe(losses.detach(), loss=loss)
+    loss.backward()
+
+
+def test_a_separate_loss_may_be_divided_or_summed():
+    expected = measured_once(differentiate_mean)
+    assert measured_once(differentiate_separate_loss) == pytest.approx(expected, rel=1e-6)
+    assert measured_once(differentiate_separate_loss, divide=4.0) == pytest.approx(expected, rel=1e-6)
+    assert measured_once(differentiate_sum) == pytest.approx(expected, rel=1e-6)
+
+
+def test_losses_that_are_observed_twice_are_refused():
+    def twice(stopper, losses, divide):
+        stopper.observe(losses)
+        stopper.observe(losses)
+
+    with pytest.raises(LossError, match="Found the same tensor twice"):
+        measured_once(twice)
+
+
+def test_the_error_of_a_missing_backward_pass_counts_the_calls_of_observe():
+    with pytest.raises(BatchesError, match=r"and 4 calls of observe\(\)"):
+        measured_once(lambda stopper, losses, divide: stopper.observe(losses))
+    with pytest.raises(BatchesError, match=r"and no calls of observe\(\)"):
+        measured_once(lambda stopper, losses, divide: None)

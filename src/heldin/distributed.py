@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, distributed
 
-from heldin.errors import HeldinError
+from heldin.errors import ArgumentError, HeldinError
 from heldin.gradients import CHUNK, SLICE, Gradients, Gram, block_products, is_precise
 from heldin.types import Reading
 
@@ -42,13 +42,11 @@ def rank() -> int:
 def mean_reading(read: Callable[[], Reading]) -> Reading:
     """Call `read` on every rank and return the mean of the readings, the same on every rank."""
     readings = gather(read)
-    epochs = [reading.epoch for reading in readings]
-    check_epochs(epochs)
     labels = readings[0].values
     values = {label: _mean_value([reading.values[label] for reading in readings]) for label in labels}
     sizes = [reading.num_samples for reading in readings]
     return Reading(
-        epochs[0],
+        readings[0].epoch,
         values,
         sum(reading.num_batches for reading in readings),
         loss=_mean_value([reading.loss for reading in readings]),
@@ -57,6 +55,24 @@ def mean_reading(read: Callable[[], Reading]) -> Reading:
         one_class=None if readings[0].one_class is None else all(reading.one_class for reading in readings),
         learning_rate=readings[0].learning_rate,
     )
+
+
+def agree(epoch: int, settings: Mapping[str, object], check: Callable[[], None]) -> None:
+    """Raise on all ranks unless `check` passes on each, and they are at the same measurement with the same settings."""
+
+    def described() -> tuple[int, dict[str, object]]:
+        check()
+        return epoch, dict(settings)
+
+    found = gather(described)
+    check_epochs([number for number, _ in found])
+    for number, (_, others) in enumerate(found):
+        for name, value in found[0][1].items():
+            if others.get(name) != value:
+                raise ArgumentError(
+                    f"All ranks should measure in the same way. Found `{name} = {value!r}` on rank 0 and "
+                    f"`{name} = {others.get(name)!r}` on rank {number}. Pass the same arguments on every rank."
+                )
 
 
 def check_epochs(epochs: list[int]) -> None:

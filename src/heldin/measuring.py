@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.optim import Optimizer
 
-from heldin.distributed import Ranks, Together, check_epochs, explained, mean_reading
+from heldin.distributed import Ranks, Together, agree, explained, mean_reading
 from heldin.errors import (
     ArgumentError,
     BatchesError,
@@ -166,8 +166,10 @@ class SignalReader:
         require_choice("probes", probes, ("fresh", "fixed", "training"))
         require_integer("pool", pool, at_least=2, remedy="The paper pools 40 losses.")
         require_integer("seed", seed, at_least=0, remedy="Any other seed gives other batches.")
-        if not isinstance(together, bool):
-            require_choice("together", together, ("mean", "exact"))
+        if not isinstance(together, bool) and together not in ("mean", "exact"):
+            raise ArgumentError(
+                f"Parameter `together` should be True, 'mean', 'exact' or False. Found `together = {together!r}`."
+            )
         self.signals = signals_by_label(signals)
         self.batches = batches
         self.probes = probes
@@ -222,28 +224,20 @@ class SignalReader:
         The batches follow from the seed and the epoch. With `probes="training"` the gradients are those that training
         computed, and no loader is needed. See `read_batches` for `first`.
         """
+        read: Callable[..., Reading]
+        if self.capture is not None:
+            read = partial(self._read_training, self.capture, epoch, first=first)
+        else:
+            read = partial(self._draw_and_read, () if loader is None else loader, epoch, against=against, first=first)
         with UndoOnError():
-            if self.capture is not None:
-                of_training = partial(self._read_training, self.capture, epoch, first=first)
-                if not self.is_shared:
-                    return of_training()
-                if self.together != "exact":
-                    return mean_reading(of_training)
-                ranks = Ranks()
-                check_epochs(ranks.gather(epoch))
-                with explained():
-                    return of_training(ranks=ranks)
-            assert loader is not None
-            read = partial(self._draw_and_read, loader, epoch, against=against, first=first)
-            shards = self.probe.shards
-            if shards is None and not self.is_shared:
+            if not self.is_shared:
+                self.require_data(loader)
                 return read()
-            if shards is None and self.together != "exact":
+            agree(epoch, self._settings(), partial(self.require_data, loader))
+            if self.probe.shards is None and self.together != "exact":
                 return mean_reading(read)
-            ranks = Ranks() if shards is None else shards
-            check_epochs(ranks.gather(epoch))
             with explained():
-                return read(ranks=ranks)
+                return read(ranks=self.probe.shards or Ranks())
 
     def read_batches(
         self,
@@ -267,7 +261,13 @@ class SignalReader:
         exactly, and the signals that cannot be computed are NaN. With `ranks` these are the batches of this rank, and
         the reading is that of the batches of all ranks.
         """
-        ranks = self.probe.shards if ranks is None else ranks
+        if ranks is None and self.probe.shards is not None:
+            ranks = self.probe.shards
+            if len(set(found := ranks.gather(len(batches)))) > 1:
+                raise BatchesError(
+                    "All ranks of a sharded model should measure on the same number of batches. Found "
+                    f"{found}, one number per rank. Give each rank as many batches."
+                )
         context = MeasurementContext(
             self.probe, batches, against, pool, self.optimizer, samples, outputs, seed, num_parts, ranks
         )
@@ -448,10 +448,12 @@ class SignalReader:
 
         def check_observed() -> None:
             if capture.total_passes == 0:
+                num = "one call" if capture.num_observed == 1 else f"{capture.num_observed or 'no'} calls"
                 raise BatchesError(
                     'With probes="training" the losses of training should be observed. Found no backward pass of '
-                    "observed losses. Call stopper.observe(losses) before losses.mean().backward(), in each training "
-                    "step."
+                    f"observed losses, and {num} of observe(). In each training step, call stopper.observe(losses) "
+                    "before losses.mean().backward(); if another tensor is differentiated, pass it too: "
+                    "stopper.observe(losses, loss=loss) before loss.backward()."
                 )
 
         if ranks is None:
@@ -474,6 +476,27 @@ class SignalReader:
         self.drawn = self._drawing()
         return reading
 
+    def require_data(self, loader: Iterable[Batch] | None) -> None:
+        """Refuse a call without training data, where it is needed."""
+        if loader is None and self.capture is None:
+            raise BatchesError(
+                "step should be given the training data, to measure on. Found none. Pass the loader of the training "
+                "loop: stopper.step(loader)."
+            )
+
+    def _settings(self) -> dict[str, object]:
+        """What all ranks of a distributed run should have in common, as plain values."""
+        found: dict[str, object] = {
+            "signal": [signal.label for signal in self.signals.values()],
+            "together": self.together if isinstance(self.together, str) else "mean",
+            "batches": self.batches,
+            "probes": self.probes,
+            "mode": self.probe.mode,
+            "memory": repr(self.probe.memory),
+            "layers": self.probe.layers,
+        }
+        return {**found, "seed": self.seed} if self.together == "exact" else found
+
     def _check_training_gradients(self) -> None:
         """Refuse what cannot be read from the gradients of training."""
         if self.probe.mode != "train":
@@ -481,26 +504,34 @@ class SignalReader:
                 "With probes=\"training\" the gradients are those of training. Found `mode = 'eval'`. "
                 'Leave `mode` out, or use probes="fresh".'
             )
-        if self.probe.shards is not None or self.probe.memory != "full":
+        if self.probe.shards is not None:
             raise ArgumentError(
-                'With probes="training" each process should hold its model and its gradients as a whole. Found a '
-                'sharded model, or `memory` other than "full". Use probes="fresh", or leave `memory` out.'
+                'With probes="training" each process should hold its model as a whole. Found a sharded model. Use '
+                'probes="fresh".'
+            )
+        if self.probe.memory != "full":
+            raise ArgumentError(
+                'With probes="training" gradients are kept as training computes them. Found `memory = '
+                f'{self.probe.memory!r}`. Leave `memory` out, or use probes="fresh".'
             )
         for label, signal in self.signals.items():
             reason = signal.needs.needs_own_passes
+            remedy = 'signal="gradient_disparity[rescale=std_detached]" or another signal of batch gradients'
             if reason is None and signal.needs.uses_sample_losses and self.probe.loss.batch_loss is not None:
-                reason = NEEDS_SAMPLE_LOSSES
+                reason, remedy = NEEDS_SAMPLE_LOSSES, 'signal="gradient_disparity[rescale=mean]"'
             if reason is not None:
                 raise UnmeasurableError(
-                    f"The signal {label!r} cannot be read from the gradients of training. {reason} Use "
-                    'signal="gradient_disparity[rescale=std_detached]" or another signal of batch gradients, or '
+                    f"The signal {label!r} cannot be read from the gradients of training. {reason} Use {remedy}, or "
                     'probes="fresh".'
                 )
 
     def _check_observed(self, losses: object, root: object) -> None:
         if not isinstance(losses, Tensor) or not isinstance(root, Tensor):
             found = type(losses if not isinstance(losses, Tensor) else root).__name__
-            raise LossError(f"Training should pass on its losses as a tensor. Found a {found}.")
+            raise LossError(
+                f"observe() should be given the losses of a batch as a tensor. Found a {found}. Pass what "
+                'loss_fn(outputs, targets) returns with reduction="none".'
+            )
         if losses.ndim == 0 and any(signal.needs.uses_sample_losses for signal in self.signals.values()):
             raise LossError(
                 "observe() should be given the losses of the samples, before any mean. Found a single number. Call the "
@@ -585,9 +616,10 @@ class SignalReader:
                 f"At least 2 batches are needed to compare gradients. Found {found} in the loader. {remedy}"
             )
         if found < self.batches:
+            where = "the ranks have in turn" if self.together == "exact" and self.is_shared else "there are"
             self.probe.warn_once(
                 "few batches",
-                f"Measuring on {found} batches, all there are; {self.batches} were requested. "
+                f"Measuring on {found} batches, all {where}; {self.batches} were requested. "
                 "(A last batch of less than half the size of the others does not count.)",
             )
 

@@ -21,7 +21,6 @@ from torch.optim import Optimizer
 from heldin.distributed import Together, gather, rank
 from heldin.errors import (
     ArgumentError,
-    BatchesError,
     NoSpreadError,
     missing_package,
     near_match,
@@ -265,13 +264,10 @@ class EarlyStopping:
                 has to be given, except with `probes="training"`.
             against: validation data in the same form, for signals that compare two sets (`TrainValDisparity`).
         """
-        if loader is None and self.reader.capture is None:
-            raise BatchesError(
-                "step should be given the training data, to measure on. Found none. Pass the loader of the training "
-                "loop: stopper.step(loader)."
-            )
         epoch = self._calls
         is_due = self._calls_until_reading() == 1
+        if not is_due:
+            self.reader.require_data(loader)
         if epoch == 0 and not is_due and not self._checked and loader is not None:
             self.check(loader, against=against)
         if is_due:

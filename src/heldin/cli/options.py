@@ -74,7 +74,7 @@ HELP = {
     "fold": "Train without this fold, from 0, of --folds, and validate on it.",
     "folds": "Split the training data into this many folds; without --fold, make one run for each.",
     "seed": "The seed of all random numbers.",
-    "signals": r"A signal to record, such as cosine or gradient_disparity\[rescale=none]; can be repeated. "
+    "signals": "A signal to record, such as cosine or gradient_disparity[rescale=none]; can be repeated. "
     "Add @fixed to measure on the same batches every time. `heldin signals` lists all.",
     "num_test": "Evaluate on the first samples of the test set, this many; all by default, 0: none.",
     "detailed_readings": "Record this many detailed readings (Gram matrices) in each of the first epochs; 0: none.",

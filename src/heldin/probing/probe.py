@@ -27,6 +27,7 @@ from heldin.errors import (
     WarnOnce,
     near_match,
     require_choice,
+    short_repr,
 )
 from heldin.gradients import Gradients, Row, as_real, num_values
 from heldin.probing import rescaling
@@ -113,7 +114,7 @@ class Probe:
         self.autocast = autocast
         self.seed = seed
         self.memory = resolve_memory(memory)
-        self.layers = (layers,) if isinstance(layers, str) else None if layers is None else tuple(layers)
+        self.layers = _as_patterns(layers)
         self.warn_once = WarnOnce()
         self.shards = self._find_shards()
         self._losses = self.loss.per_sample()
@@ -310,7 +311,7 @@ class Probe:
 
     def _on_all_ranks(self, loss: Callable[[], Tensor]) -> Tensor:
         """Compute a loss; if the model is sharded, an error on one rank is raised on all, before the backward pass."""
-        return loss() if self.shards is None else self.shards.guarded(loss)
+        return loss() if self.shards is None else self.shards.guarded_pass(loss)
 
     def _batch_gradient(
         self,
@@ -553,6 +554,18 @@ def _is_in_layer(name: str, pattern: str) -> bool:
     """True if a parameter, or a module that contains it, has a name that matches the pattern."""
     parts = name.split(".")
     return any(fnmatchcase(".".join(parts[: end + 1]), pattern) for end in range(len(parts)))
+
+
+def _as_patterns(layers: str | Sequence[str] | None) -> tuple[str, ...] | None:
+    """The argument `layers` as a tuple of names and patterns; None for the whole model."""
+    if layers is None or isinstance(layers, str):
+        return None if layers is None else (layers,)
+    if not isinstance(layers, Sequence) or not layers or not all(isinstance(each, str) for each in layers):
+        raise ArgumentError(
+            "Parameter `layers` should be the name of a module or parameter, or a list of names. Found `layers = "
+            f'{short_repr(layers)}`. Names are those of model.named_parameters(), as in layers="encoder.layers.3".'
+        )
+    return tuple(layers)
 
 
 @cache

@@ -10,8 +10,9 @@ FSDP writes gradients to `.grad`: those of training are put aside meanwhile.
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,9 +20,11 @@ import torch
 from torch import Tensor, nn
 
 from heldin.distributed import Ranks
-from heldin.errors import ArgumentError
+from heldin.errors import ArgumentError, NotFiniteError
 from heldin.gradients import Gradients, Gram, Row, as_real
 from heldin.probing.isolation import undoing
+
+LOGGER = logging.getLogger("heldin")
 
 
 def is_sharded(model: nn.Module) -> bool:
@@ -54,6 +57,23 @@ class Shards(Ranks):
     def part(self) -> slice:
         """Every rank has a part of each batch."""
         return slice(None)
+
+    def guarded_pass(self, loss: Callable[[], Tensor]) -> Tensor:
+        """`guarded` for a forward pass. An error is logged before it is exchanged.
+
+        The other ranks may wait in an exchange of the model itself; then this process is aborted.
+        """
+
+        def logged() -> Tensor:
+            try:
+                return loss()
+            except NotFiniteError:  # after the pass: all ranks are here
+                raise
+            except Exception:
+                LOGGER.exception("Rank %d failed in a forward pass of the sharded model.", self.rank)
+                raise
+
+        return self.guarded(logged)
 
     def gather_losses(self, losses: Tensor) -> tuple[Tensor, slice, int]:
         """The losses of a batch on all ranks (m,), which of them are of this rank, and the number of parts."""

@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias, get_args
 import torch
 from torch import Tensor, nn
 
-from heldin.errors import require_choice, require_integer
+from heldin.errors import ArgumentError, require_choice, require_integer
 from heldin.gradients import Row, as_real
 from heldin.probing.isolation import derive_seed
 from heldin.probing.rescaling import Moments, moments_of, std_of_moments
@@ -91,6 +91,11 @@ def resolve_memory(memory: GradientMemory) -> GradientMemory:
     """Check the argument `memory`, and replace `"sketch"` by the default sketch."""
     if isinstance(memory, Sketch):
         return memory
+    if isinstance(memory, int):
+        raise ArgumentError(
+            f"Parameter `memory` should be one of {', '.join(map(repr, STORAGES))}, or a Sketch. Found `memory = "
+            f"{memory!r}`. For a sketch of that many numbers: memory=heldin.Sketch({memory!r})."
+        )
     require_choice("memory", memory, STORAGES)
     return Sketch() if memory == "sketch" else memory
 

@@ -26,7 +26,39 @@ from heldin.probing import rescaling
 from heldin.probing.probe import BatchResult, keep_freed_memory
 from heldin.probing.rescaling import PLAIN, BatchProblem, Rescale
 
+SAME = 1e-3  # relative: a loss that is a multiple of the mean of the losses, computed in low precision
 MARGIN = 50  # an interval that is shorter than the one before by a 50th still gives all gradients
+
+
+@dataclass(frozen=True, eq=False)
+class ObservedLosses:
+    """The losses of one backward pass, or one term of them.
+
+    Attributes:
+        values: The losses (m,), or one number.
+        derivative: That of training's loss by what `observe` was given to differentiate.
+        loss: What training differentiates in place of the losses, if that was given.
+    """
+
+    values: Tensor
+    derivative: Tensor
+    loss: Tensor | None
+
+    def factor(self) -> float:
+        """The number by which training multiplied the mean of the losses.
+
+        A separate loss may be a sum over the samples, or be divided by the number of micro-batches. Any other
+        difference from the mean, such as a penalty of the weights, leaves the factor at 1.
+        """
+        factor = float(self.derivative.double().sum())
+        mean, num = float(self.values.double().mean()), self.values.numel()
+        if self.loss is None or not mean:
+            return factor
+        ratio = float(self.loss.double()) / mean
+        for known in (num, 1 / round(1 / ratio) if 0.0 < ratio < 0.75 else 1.0):
+            if math.isclose(ratio, known, rel_tol=SAME):
+                return factor * known
+        return factor
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +66,7 @@ class TrainingPass:
     """One backward pass of training."""
 
     row: Row
-    terms: tuple[tuple[Tensor, Tensor], ...]  # losses (m,) or one number, and the derivative of training's loss by them
+    terms: tuple[ObservedLosses, ...]
     weights: int  # the number of the first pass at the same weights
 
     def result(self, rescalings: Sequence[Rescale]) -> BatchResult:
@@ -42,7 +74,7 @@ class TrainingPass:
         losses, factor = self._total()
         result = BatchResult(losses.reshape(-1), losses.numel() if losses.ndim else 0, {PLAIN: self.row})
         result.reached = {number for number, part in enumerate(self.row) if part is not None}
-        eps = torch.finfo(self.terms[0][0].dtype).eps
+        eps = torch.finfo(self.terms[0].values.dtype).eps
         for name in rescalings:
             problem = rescaling.find_problem(result.losses, name, eps)
             if problem is None:
@@ -60,8 +92,8 @@ class TrainingPass:
 
         Several losses of one pass are added, each with its factor.
         """
-        losses = [values.double().cpu() for values, _ in self.terms]
-        factors = [float(derivative.double().sum()) for _, derivative in self.terms]
+        losses = [term.values.double().cpu() for term in self.terms]
+        factors = [term.factor() for term in self.terms]
         for values in losses:
             if not math.isfinite(values.sum()):
                 bad = int((~torch.isfinite(values)).sum())
@@ -102,6 +134,7 @@ class GradientCapture:
         """Forget everything. The next reading is made at this call of `next_call`, counted from 1."""
         self.discard_open()
         self.passes: tuple[TrainingPass, ...] = ()
+        self.num_observed = 0  # calls of observe
         self.num_passes = 0  # since the latest call
         self.total_passes = 0
         self.passes_per_call: int | None = None
@@ -132,10 +165,18 @@ class GradientCapture:
             root: what training differentiates: the losses themselves, or their mean.
         """
         self.discard_open()
+        if any(getattr(hook, "func", None) == self._begin for hook in (root._backward_hooks or {}).values()):
+            raise LossError(
+                "The losses of a batch should be observed once. Found the same tensor twice. Call observe(losses) "
+                "once, before losses.mean().backward()."
+            )
+        self.num_observed += 1
+        loss = None
         if losses is not None:
+            loss = root.detach() if root is not losses and root.ndim == 0 else None
             losses = losses.detach()
             losses = losses.flatten(1).mean(1) if losses.ndim > 1 else losses
-        root.register_hook(partial(self._begin, losses))  # type: ignore[no-untyped-call]
+        root.register_hook(partial(self._begin, losses, loss))  # type: ignore[no-untyped-call]
 
     def latest(self) -> tuple[TrainingPass, ...]:
         """The passes to compare: at the same weights if there are at least two such passes, else the last ones."""
@@ -171,7 +212,7 @@ class GradientCapture:
             self._open.remove_hooks()
             self._open = None
 
-    def _begin(self, losses: Tensor | None, derivative: Tensor) -> None:
+    def _begin(self, losses: Tensor | None, loss: Tensor | None, derivative: Tensor) -> None:
         """The hook on the losses: their backward pass begins."""
         if self._open is None:
             wanted = losses is not None and self.wants_next and not self._is_small(losses)
@@ -185,7 +226,7 @@ class GradientCapture:
                 self.passes = self.passes[-(self.num - 1) :]  # before the new one: s gradients at any time
                 self._open.watch(self._measured)
         if losses is not None:
-            self._open.terms.append((losses, derivative.detach()))
+            self._open.terms.append(ObservedLosses(losses, derivative.detach(), loss))
 
     def _end(self) -> None:
         """The backward pass has ended."""
@@ -238,7 +279,7 @@ class _OpenPass:
     """A backward pass that is running."""
 
     def __init__(self) -> None:
-        self.terms: list[tuple[Tensor, Tensor]] = []
+        self.terms: list[ObservedLosses] = []
         self.parameters: Sequence[nn.Parameter] = ()
         self.parts: list[Tensor | None] = []
         self._handles: list[Any] = []
