@@ -23,6 +23,7 @@ from heldin import (
     ConsecutiveRises,
     Cosine,
     EarlyStopping,
+    FirstMinimum,
     GradientDisparity,
     Level,
     NthRise,
@@ -324,6 +325,14 @@ def test_a_loaded_state_is_not_printed_again(capsys):
     other, _ = scripted([], verbose=True)
     other.load_state_dict(stopper.state_dict())
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(("keep", "epoch"), [("before_rise", 6), ("lowest", 2)])
+def test_the_first_minimum_is_that_of_the_mean_and_the_lowest_value_is_a_single_reading(keep, epoch):
+    values = [9.0, 8.0, 2.0, 9.0, 5.0, 5.0, 4.9, 9.0, 9.0, 9.0, 9.0, 9.0]
+    stopper, decisions = scripted(values, rule=FirstMinimum(window=3, patience=5), keep=keep)
+    assert [decision.stop for decision in decisions].index(True) == 11  # five readings after the lowest mean
+    assert stopper.kept_epoch == epoch
 
 
 def test_the_status_fits_a_progress_bar():
