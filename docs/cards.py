@@ -154,7 +154,9 @@ $\bar{f}(x)$ is their mean over the batches. The signal is the mean over the inp
 do not count.""",
     "label_wave": r"""$$\operatorname{PC}_t = \left| \{ i : \operatorname{argmax} f_t(x_i) \neq \operatorname{argmax} f_{t - 1}(x_i) \} \right|$$
 
-The rule stops at the first minimum of its mean over 3 readings. Labels are not used.""",
+The rule follows the mean over 3 readings, and stops when it has had no new minimum for 5 readings: five readings after
+the first minimum. The model then has the weights of the stop. `keep="before_rise"` and `restore()` give those of the
+minimum, `keep="lowest"` those of the lowest single reading. Labels are not used.""",
     "prediction_variance": r"""$$\operatorname{VAR}_t = \frac{1}{n} \sum_{i = 1}^{n} \frac{1}{W} \sum_{w = t - W + 1}^{t}
 \| f_w(x_i) - \bar{f}(x_i) \|^2$$
 

@@ -465,9 +465,10 @@ class TestSingleBatch:
 
         data = loader(42, batch_size=64)
         whole = SignalReader(model, None, signals="gradient_disparity", sample_losses=losses)
-        with pytest.warns(
-            HeldinWarning, match="single batch per epoch. Measuring on 5 batches of .* new ones"
-        ) as caught:
+        message = (
+            "single batch per epoch. For measuring, its samples are split at random into 5 parts, new ones each time"
+        )
+        with pytest.warns(HeldinWarning, match=message) as caught:
             first, second = whole.read(data, 0), whole.read(data, 1)
         assert len(caught) == 1
         assert first.num_batches == 5
@@ -505,7 +506,7 @@ class TestSingleBatch:
 
         signals = ["gradient_disparity", "cosine", GradientDisparity(rescale="pooled_std")]
         whole = SignalReader(model, None, signals=signals, sample_losses=losses, probes=probes)
-        with pytest.warns(HeldinWarning, match="Measuring on 5 random parts of its losses"):
+        with pytest.warns(HeldinWarning, match="its losses are split at random into 5 parts"):
             found = [whole.read([graph], epoch) for epoch in range(2)]
         assert len(passes) == 2
         assert found[0].num_batches == 5

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from heldin.errors import ArgumentError, MissingExtraError
 from heldin.plotting import SignalDisplay
-from heldin.types import Decision, Levels, Reading, StopReason
+from heldin.types import Caveat, CaveatKind, Decision, Levels, Reading, StopReason
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -72,6 +72,59 @@ def test_steps_are_labelled_as_steps():
     assert ax.get_title().startswith("stopped at step 4")
 
 
+CAVEAT = Caveat(CaveatKind.STILL_IMPROVING, 0.0, 1.0, "the mean of its last 3 values is the best so far")
+
+
+@pytest.mark.parametrize(
+    ("why", "caveats", "lines"),
+    [
+        (
+            "rose for the 5th time (2.953 -> 3.098)",
+            (),
+            ["stopped at epoch 4: gradient disparity rose for the 5th time (2.953 -> 3.098)"],
+        ),
+        (
+            "rose for the 5th time (2.953 -> 3.098)",
+            (CAVEAT,),
+            [
+                "stopped at epoch 4: gradient disparity rose for the 5th time (2.953 -> 3.098),",
+                "but the mean of its last 3 values is the best so far",
+            ],
+        ),
+        (
+            "rose from its lowest, 1.499, to 1.658 (noise 0.029)",
+            (),
+            ["stopped at epoch 4:", "gradient disparity rose from its lowest, 1.499, to 1.658 (noise 0.029)"],
+        ),
+    ],
+)
+def test_a_title_breaks_between_its_parts(why, caveats, lines):
+    decision = replace(STOP, why=why, caveats=caveats)
+    title = SignalDisplay(READINGS, decision).plot().get_title()
+    assert title.splitlines() == lines
+    assert title.replace("\n", " ") == decision.sentence
+
+
+def test_no_line_of_a_title_ends_inside_brackets():
+    for length in range(60):
+        decision = replace(STOP, why=f"{'x ' * length}rose (2.953 -> 3.098) and {'(y z) ' * length}fell")
+        title = SignalDisplay(READINGS, decision).plot(plt.figure().add_subplot()).get_title()
+        plt.close("all")
+        assert title.replace("\n", " ") == decision.sentence
+        for line in title.splitlines():
+            assert line.count("(") == line.count(")")
+            assert len(line) <= 80
+
+
+@pytest.mark.parametrize("num_readings", [1, 2, 4, 12, 300])
+def test_ticks_are_at_whole_epochs(num_readings):
+    readings = [Reading(epoch, {"a": 1.0}, 5) for epoch in range(num_readings)]
+    ax = SignalDisplay(readings, Decision(False)).plot()
+    ticks = ax.get_xticks()
+    assert len(ticks) > 0
+    assert all(tick == round(tick) for tick in ticks)
+
+
 def test_each_signal_has_its_own_axis():
     readings = [Reading(0, {"a": 1.0, "b": 2.0, "c": 3.0}, 5)]
     figure, ax = plt.subplots()
@@ -79,11 +132,34 @@ def test_each_signal_has_its_own_axis():
     assert [axis.get_ylabel() for axis in figure.axes] == ["a", "b", "c"]
 
 
-def test_the_scale_is_logarithmic_if_positive_values_span_decades():
-    steep = [Reading(epoch, {"a": value}, 5) for epoch, value in enumerate([300.0, 3.0, 4.0])]
-    assert SignalDisplay(steep, Decision(False)).plot().get_yscale() == "log"
+def test_the_scale_is_logarithmic_if_positive_values_span_a_large_ratio():
+    for values in ([300.0, 3.0, 4.0], [8.0, 2.0, 1.0, 1.1], [5e5, 3.0]):
+        positive = [Reading(epoch, {"a": value}, 5) for epoch, value in enumerate(values)]
+        ax = SignalDisplay(positive, Decision(False)).plot()
+        assert ax.get_yscale() == "log"
+        ax.figure.canvas.draw()
     signed = [Reading(epoch, {"a": value}, 5) for epoch, value in enumerate([300.0, -3.0, 4.0])]
     assert SignalDisplay(signed, Decision(False)).plot().get_yscale() == "linear"
+    flat = [Reading(epoch, {"a": value}, 5) for epoch, value in enumerate([3.0, 1.5, 1.0, 1.1])]
+    assert SignalDisplay(flat, Decision(False)).plot().get_yscale() == "linear"
+
+
+def test_a_logarithmic_scale_has_plain_numbers_and_shows_a_band_down_to_zero():
+    readings = [Reading(epoch, {"a": value}, 5) for epoch, value in enumerate([8.0, 2.0, 1.5, 1.6])]
+    levels = [Levels(3.0, 3.0, 5.0, 4.0)] * 4  # noise above the average
+    ax = SignalDisplay(readings, Decision(False), levels).plot()
+    assert ax.get_yscale() == "log"
+    ax.figure.canvas.draw()
+    low, high = ax.get_ylim()
+    assert low > 1.0
+    shown = [text.get_text() for text in ax.get_yticklabels() if low <= text.get_position()[1] <= high]
+    assert shown == ["2", "3", "4", "5", "6", "7", "8"]
+
+
+def test_a_threshold_that_is_not_positive_is_on_a_linear_scale():
+    readings = [Reading(epoch, {"a": value}, 5) for epoch, value in enumerate([300.0, 3.0])]
+    levels = [Levels(threshold=0.0)] * 2
+    assert SignalDisplay(readings, Decision(False), levels).plot().get_yscale() == "linear"
 
 
 def test_frame_returns_the_data_of_the_plot():

@@ -21,7 +21,9 @@ from tqdm import tqdm
 import heldin
 from heldin import (
     ConsecutiveRises,
+    Cosine,
     EarlyStopping,
+    FirstMinimum,
     GradientDisparity,
     Level,
     NthRise,
@@ -325,6 +327,14 @@ def test_a_loaded_state_is_not_printed_again(capsys):
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.parametrize(("keep", "epoch"), [("before_rise", 6), ("lowest", 2)])
+def test_the_first_minimum_is_that_of_the_mean_and_the_lowest_value_is_a_single_reading(keep, epoch):
+    values = [9.0, 8.0, 2.0, 9.0, 5.0, 5.0, 4.9, 9.0, 9.0, 9.0, 9.0, 9.0]
+    stopper, decisions = scripted(values, rule=FirstMinimum(window=3, patience=5), keep=keep)
+    assert [decision.stop for decision in decisions].index(True) == 11  # five readings after the lowest mean
+    assert stopper.kept_epoch == epoch
+
+
 def test_the_status_fits_a_progress_bar():
     stopper, _ = scripted([])
     assert stopper.status == {}
@@ -339,14 +349,46 @@ def test_the_status_fits_a_progress_bar():
 
 def test_the_repr_has_signal_rule_readings_and_decision():
     assert repr(scripted([])[0]) == (
-        "<EarlyStopping: gradient_disparity; NthRise(5, direction=rises); 0 readings; "
+        "<EarlyStopping: gradient_disparity[rescale=none]; NthRise(5, direction=rises); batches=2; 0 readings; "
         "not stopped: nothing measured yet>"
     )
     assert repr(scripted([1.0, 2.0], patience=1)[0]) == (
-        "<EarlyStopping: gradient_disparity; NthRise(1, direction=rises); 2 readings; "
+        "<EarlyStopping: gradient_disparity[rescale=none]; NthRise(1, direction=rises); batches=2; 2 readings; "
         "stopped at epoch 1: gradient disparity rose for the 1st time (1 -> 2); "
         "caveats: at_chance, few_readings, few_batches, few_samples>"
     )
+
+
+@pytest.mark.parametrize(
+    ("options", "shown"),
+    [
+        (
+            {"signal": GradientDisparity(rescale="std_detached"), "rule": RiseAbove(0.1, 3)},
+            "gradient_disparity[rescale=std_detached]; RiseAbove(0.1, 3, 0.5, direction=rises)",
+        ),
+        (
+            {"signal": {"mine": GradientDisparity(normalize=True), "cosine": Cosine()}},
+            "mine=gradient_disparity[normalize=True], cosine; NthRise(5, direction=rises)",
+        ),
+        (
+            {"signal": ["gradient_disparity", GradientDisparity(rescale="none")]},
+            "gradient_disparity, gradient_disparity[rescale=none]; NthRise(5, direction=rises)",
+        ),
+        (
+            {"probes": "fixed", "batches": 8, "every": 2, "warmup": 3, "start_after_fall": 0.1},
+            "gradient_disparity; NthRise(5, direction=rises); "
+            "batches=8, probes='fixed', every=2, warmup=3, start_after_fall=0.1",
+        ),
+        (
+            {"mode": "eval", "layers": "weight"},
+            "gradient_disparity; NthRise(5, direction=rises); mode='eval', layers=('weight',)",
+        ),
+        ({"preset": "paper"}, "gradient_disparity; NthRise(5, direction=rises); preset='paper'"),
+    ],
+)
+def test_the_repr_has_the_arguments_that_a_stop_depends_on(options, shown):
+    stopper = EarlyStopping(nn.Linear(4, 3), LOSS, **options)
+    assert repr(stopper) == f"<EarlyStopping: {shown}; 0 readings; not stopped: nothing measured yet>"
 
 
 def test_a_notebook_shows_the_curve():

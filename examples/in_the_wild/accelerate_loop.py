@@ -26,3 +26,4 @@ for _epoch in range(2):
             optimizer.zero_grad()
     if stopping.step(loader):  # +
         break  # +
+stopping.finish()  # +

@@ -23,3 +23,4 @@ for _epoch in range(3):
         optimizer.step()
     if stopping.step(loader):  # +
         break  # +
+stopping.finish()  # +

@@ -26,3 +26,4 @@ for _epoch in range(4):
     optimizer.step(closure)
     if stopper.step([(x, y)]):  # +
         break  # +
+print(stopper.decision)  # +

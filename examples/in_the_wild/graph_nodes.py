@@ -48,3 +48,4 @@ for _epoch in range(4):
     optimizer.step()
     if stopper.step([graph]):  # +
         break  # +
+print(stopper.decision)  # +

@@ -21,3 +21,4 @@ callbacks = []
 stopping = HeldInStopping()  # +
 callbacks.append(stopping)  # +
 model.fit(x, y, batch_size=16, epochs=3, callbacks=callbacks, verbose=0)
+print(stopping.decision)  # +

@@ -49,3 +49,4 @@ for _epoch in range(3):
             parameter.data.add_(parameter.grad, alpha=-1.0)
     if stopper.step(chunks):  # +
         break  # +
+print(stopper.decision)  # +

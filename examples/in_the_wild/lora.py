@@ -22,3 +22,4 @@ for _epoch in range(3):
         optimizer.step()
     if stopper.step(loader):  # +
         break  # +
+print(stopper.decision)  # +

@@ -24,3 +24,4 @@ net = NeuralNetRegressor(
 )
 net.fit(x, y)
 model = net.module_
+print(stopping.decision)  # +

@@ -551,11 +551,12 @@ class SignalReader:
         parts = split_batch(batch, self.batches, seed=seed)
         if parts == [] or (parts is None and self.probe.loss.batch_loss is not None):
             return [batch], 1
-        how = "batches of a random part of its samples" if parts is not None else "random parts of its losses"
+        what = "samples" if parts is not None else "losses"
+        which = "new" if self.probes == "fresh" else "the same"
         self.probe.warn_once(
             "one batch",
-            f"The loader gives a single batch per epoch. Measuring on {self.batches} {how}, "
-            + ("new ones each time." if self.probes == "fresh" else "the same ones each time."),
+            f"The loader gives a single batch per epoch. For measuring, its {what} are split at random into "
+            f"{self.batches} parts, {which} ones each time.",
         )
         return ([batch], self.batches) if parts is None else (parts, 1)
 

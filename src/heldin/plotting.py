@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import math
+import re
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 LOG_RATIO = 20.0  # largest over smallest value, above which the axis is logarithmic
+DISPLAY_LOG_RATIO = 3.0  # the same for readings: rules decide near the lowest values, which a linear axis hides
+TITLE_WIDTH = 80  # characters
+NO_BREAK = "\N{NO-BREAK SPACE}"
 STOP_COLOR = "0.55"  # the paper marks stops with gray bars
 LEVELS = ("average", "best", "threshold", "noise")  # the fields of Levels
 WIDTH, HEIGHT, MARGIN = 360, 120, 20  # of the drawing in a notebook, in pixels
@@ -56,6 +60,8 @@ class SignalDisplay:
             except ImportError as error:
                 raise missing_package("plot()", "matplotlib", "plot") from error
             _, ax = plt.subplots(figsize=(7, 4), layout="constrained")
+        from matplotlib.ticker import MaxNLocator
+
         epochs = [reading.epoch for reading in self.readings]
         for number, name in enumerate(self.readings[0].values):
             axis = ax if number == 0 else ax.twinx()
@@ -63,16 +69,20 @@ class SignalDisplay:
             values = [_nan(reading.values[name]) for reading in self.readings]
             axis.plot(epochs, values, color=color, label=label)
             axis.set_ylabel(label, color=color)
-            if needs_log_scale(values):
-                axis.set_yscale("log")
+            _scale(axis, values + self._compared_with() if number == 0 else values)
             if number > 1:
                 axis.spines["right"].set_position(("axes", 1.0 + 0.14 * (number - 1)))
         self._draw_levels(ax, epochs)
         ax.set_xlabel(self.decision.unit)
+        ax.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True, min_n_ticks=1))
         if self.decision.stop:
             ax.axvline(float(self.decision.epoch or 0), color=STOP_COLOR, linewidth=4, alpha=0.6, zorder=0)
-        ax.set_title(textwrap.fill(self.decision.sentence, 72), fontsize="medium")
+        ax.set_title(_title(self.decision), fontsize="medium")
         return ax
+
+    def _compared_with(self) -> list[float]:
+        """What the values are compared with: an axis of the values shows it too."""
+        return [_nan(value) for level in self.levels for value in (level.average, level.best, level.threshold)]
 
     def _draw_levels(self, ax: Axes, epochs: Sequence[int]) -> None:
         """Draw what the rule compares values with, and where it began."""
@@ -85,6 +95,9 @@ class SignalDisplay:
         if "noise" in known:
             pairs = list(zip(found["average"], known["noise"], strict=True))
             low, high = [middle - noise for middle, noise in pairs], [middle + noise for middle, noise in pairs]
+            if ax.get_yscale() == "log":  # a band down to 0 would stretch the axis
+                floor = min(filter(math.isfinite, found["average"]), default=0.0) / 2
+                low = [max(value, floor) for value in low]
             ax.fill_between(epochs, low, high, color=color, alpha=0.15, linewidth=0, label="average ± noise")
         if "best" in known:
             ax.plot(
@@ -120,7 +133,7 @@ class SignalDisplay:
         if not points:
             return sentence
         epochs, values = [epoch for epoch, _ in points], [value for _, value in points]
-        scale = math.log if needs_log_scale(values) else float
+        scale = math.log if needs_log_scale(values, DISPLAY_LOG_RATIO) else float
 
         def x(epoch: float) -> str:
             return f"{_position(epoch, min(epochs), max(epochs), MARGIN, WIDTH - MARGIN):.1f}"
@@ -172,7 +185,43 @@ def _position(value: float, low: float, high: float, start: float, end: float) -
     return start + share * (end - start)
 
 
-def needs_log_scale(values: Iterable[float | None]) -> bool:
-    """Return whether the values span decades: gradient disparity may fall a hundredfold before it rises."""
+def _title(decision: Decision) -> str:
+    """The sentence in lines: caveats begin a new one, a long headline has two, and none ends inside brackets."""
+    headline, caveats = decision.headline, decision.sentence.removeprefix(decision.headline)
+    when, colon, why = headline.partition(": ")
+    parts = [headline] if len(headline) < TITLE_WIDTH else [when + colon.rstrip(), why]
+    if caveats:
+        parts = [*parts[:-1], f"{parts[-1]},", caveats.removeprefix(", ")]
+    return "\n".join(map(_wrap, parts))
+
+
+def _wrap(text: str) -> str:
+    """Break a text into as few lines as possible, of similar length."""
+    whole = re.sub(r"\([^()]*\)", lambda brackets: brackets[0].replace(" ", NO_BREAK), text)
+    wrapped = [
+        textwrap.wrap(whole, width, break_long_words=False, break_on_hyphens=False)
+        for width in range(TITLE_WIDTH // 2, TITLE_WIDTH + 1)
+    ]
+    fewest: list[str] = min(wrapped, key=len)
+    return "\n".join(fewest).replace(NO_BREAK, " ")
+
+
+def _scale(ax: Axes, values: Sequence[float]) -> None:
+    """Use a logarithmic axis if the values need one, with plain numbers if they span less than three decades."""
+    if not needs_log_scale(values, DISPLAY_LOG_RATIO):
+        return
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+    ax.set_yscale("log")
+    finite = [value for value in values if math.isfinite(value)]
+    ratio = max(finite) / min(finite)
+    if ratio < 1000.0:
+        ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if ratio > 10.0 else range(1, 10)))
+        ax.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        ax.yaxis.set_minor_formatter(NullFormatter())
+
+
+def needs_log_scale(values: Iterable[float | None], ratio: float = LOG_RATIO) -> bool:
+    """Return whether positive values span a large ratio: gradient disparity may fall a hundredfold before it rises."""
     finite = [value for value in values if value is not None and math.isfinite(value)]
-    return bool(finite) and min(finite) > 0.0 and max(finite) > LOG_RATIO * min(finite)
+    return bool(finite) and min(finite) > 0.0 and max(finite) > ratio * min(finite)

@@ -30,7 +30,7 @@ from heldin.errors import (
     short_repr,
     unknown_argument,
 )
-from heldin.measuring import NUM_POOLED, Probes, SignalChoice, SignalReader
+from heldin.measuring import NUM_BATCHES, NUM_POOLED, Probes, SignalChoice, SignalReader
 from heldin.presets import Method, PresetName
 from heldin.probing.batches import Batch
 from heldin.probing.isolation import seeded_randomness
@@ -194,6 +194,7 @@ class EarlyStopping:
                 "`keep` out, and save checkpoints with torch.distributed.checkpoint."
             )
         self.model = model
+        self.preset = preset
         self.signals = self.reader.signals
         self.rule = _resolve_rule(method.rule, method.patience, self.signals)
         self.every = every
@@ -370,11 +371,35 @@ class EarlyStopping:
         return SignalDisplay(self.history, self._decision, tuple(levels), self._num_unused)
 
     def __repr__(self) -> str:
+        labels = {key: signal.label for key, signal in self.signals.items()}
+        signals = [
+            label if key in (label, self.signals[key].name) else f"{key}={label}" for key, label in labels.items()
+        ]
         readings = "1 reading" if len(self._readings) == 1 else f"{len(self._readings)} readings"
-        rule = self.rule.describe(keywords=False)
         caveats = ", ".join(caveat.kind.value for caveat in self._decision.caveats)
-        parts = (", ".join(self.signals), rule, readings, self._decision.headline, caveats and f"caveats: {caveats}")
+        parts = (
+            ", ".join(signals),
+            self.rule.describe(keywords=False),
+            ", ".join(f"{name}={value!r}" for name, value in self._changed_arguments().items()),
+            readings,
+            self._decision.headline,
+            caveats and f"caveats: {caveats}",
+        )
         return f"<EarlyStopping: {'; '.join(filter(None, parts))}>"
+
+    def _changed_arguments(self) -> dict[str, object]:
+        """The arguments, apart from signal and rule, that a stop depends on, if they differ from their defaults."""
+        used = {
+            "preset": (self.preset, None),
+            "batches": (self.reader.batches, NUM_BATCHES),
+            "probes": (self.reader.probes, "fresh"),
+            "every": (self.every, 1),
+            "warmup": (self.warmup, 0),
+            "start_after_fall": (self.start_after_fall, None),
+            "mode": (self.reader.probe.mode, "train"),
+            "layers": (self.reader.probe.layers, None),
+        }
+        return {name: value for name, (value, default) in used.items() if value != default}
 
     def _repr_html_(self) -> str:
         return self._display()._repr_html_()

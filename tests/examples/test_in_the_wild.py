@@ -1,4 +1,4 @@
-"""Each script trains the same weights with heldin and without it: without the lines that are marked `# +`."""
+"""Each script prints its decision, and trains the same weights without the lines of heldin, marked `# +`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def weights(model):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
-def test_a_script_trains_the_same_weights_with_and_without_heldin(path, tmp_path, monkeypatch):
+def test_a_script_trains_the_same_weights_with_and_without_heldin(path, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     source = path.read_text(encoding="utf-8")
     if "from trl" in source:
@@ -35,8 +35,10 @@ def test_a_script_trains_the_same_weights_with_and_without_heldin(path, tmp_path
     plain = "\n".join(line for line in source.splitlines() if not line.endswith("# +"))
     assert "heldin" in source
     assert "heldin" not in plain.partition('"""\n')[2]
-    found, expected = run(path, source), run(path, plain)
+    found = run(path, source)
     stopper = found["stopper"] if "stopper" in found else found["stopping"].stopper
+    assert capsys.readouterr().out.count(stopper.decision.sentence) == 1
+    expected = run(path, plain)
     readings = [reading.values for reading in stopper.history]
     assert len(readings) >= 2
     assert all(value == value for values in readings for value in values.values())  # no NaN

@@ -118,6 +118,12 @@ def test_before_training_there_is_no_stopper():
         _ = stopping.stopper
 
 
+def test_the_stopper_shows_the_preset(mlp):
+    stopping = Adapter(preset="paper", loss_fn=LOSS)
+    stopping.bind(mlp)
+    assert "preset='paper'" in repr(stopping.stopper)
+
+
 def test_the_loss_of_the_user_takes_precedence(mlp, loader):
     for options in ({"loss_fn": cross_entropy}, {"sample_losses": sample_losses}):
         stopping = Adapter(**options)

@@ -328,7 +328,12 @@ def test_an_invalid_argument_is_an_error(kind, name, value, remedy):
         (Patience(10), "Patience(patience=10)", "Patience(10)"),
         (FirstMinimum(), "FirstMinimum(window=3, patience=5)", "FirstMinimum(3, 5)"),
         (Level(0.0), "Level(threshold=0.0)", "Level(0.0)"),
-        (RiseAbove(0.2, 0.0), "RiseAbove(fraction=0.2, noise=0.0)", "RiseAbove(0.2, 0.0)"),
+        (RiseAbove(), "RiseAbove(fraction=0.1, noise=3.0, ema=0.5)", "RiseAbove(0.1, 3.0, 0.5)"),
+        (
+            RiseAbove(0.2, 0.0, direction="rises"),
+            "RiseAbove(fraction=0.2, noise=0.0, ema=0.5, direction=rises)",
+            "RiseAbove(0.2, 0.0, 0.5, direction=rises)",
+        ),
         (
             Patience(5, direction=Direction.FALLS),
             "Patience(patience=5, direction=falls)",

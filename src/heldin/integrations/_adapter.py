@@ -460,6 +460,7 @@ class Adapter:
             together=self.together if together else False,
             unit="epoch" if self.every is None else "step",
         )
+        stopper.preset = self.preset
         stopper.reader.few_batches_remedy = "Train with a smaller batch size: at most {size}."
         return stopper
 

@@ -84,10 +84,11 @@ class Rule(ABC):
         return replace(self, direction=direction_of(directions))
 
     def describe(self, *, keywords: bool = True) -> str:
-        """Return the rule as short text, without arguments that have no effect.
+        """Return the rule as short text, without arguments that have no effect: None, and `min_delta=0.0`.
 
         Args:
-            keywords: write the names of the arguments.
+            keywords: write the names of the arguments; without them, only that of the direction is written, and those
+                of arguments after one that is left out.
 
         Examples:
             >>> from heldin import Patience, Smoothed
@@ -99,11 +100,11 @@ class Rule(ABC):
         written: list[str] = []
         for position, field in enumerate(fields(self)):
             value = getattr(self, field.name)
-            if value is None or (value == field.default and field.name not in ("window", "patience")):
+            if value is None or (field.name == "min_delta" and value == 0.0):
                 continue
             text = value.describe(keywords=keywords) if isinstance(value, Rule) else getattr(value, "value", value)
-            in_order = len(written) == position
-            written.append(f"{text}" if in_order and not keywords else f"{field.name}={text}")
+            positional = not keywords and len(written) == position and field.name != "direction"
+            written.append(f"{text}" if positional else f"{field.name}={text}")
         return f"{type(self).__name__}({', '.join(written)})"
 
     def waiting_for(self, state: State) -> str:

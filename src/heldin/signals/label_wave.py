@@ -23,7 +23,9 @@ class LabelWave(StatefulSignal[Tensor]):
 
     Formula:
         PC_t = #{i : argmax f_t(x_i) != argmax f_{t-1}(x_i)}.
-        The rule stops at the first minimum of its mean over 3 readings. Labels are not used.
+        The rule follows the mean over 3 readings, and stops when it has had no new minimum for 5 readings: five
+        readings after the first minimum. The model then has the weights of the stop. `keep="before_rise"` and
+        `restore()` give those of the minimum, `keep="lowest"` those of the lowest single reading. Labels are not used.
     Shapes:
         outputs (n, C, ...) with classes in dimension 1, or one number per sample (its sign is the class) -> one number.
     Cost:
