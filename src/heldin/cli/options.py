@@ -75,7 +75,8 @@ HELP = {
     "folds": "Split the training data into this many folds; without --fold, make one run for each.",
     "seed": "The seed of all random numbers.",
     "signals": "A signal to record, such as cosine or gradient_disparity[rescale=none]; can be repeated. "
-    "Add @fixed to measure on the same batches every time. `heldin signals` lists all.",
+    "Add @fixed to measure on the same batches every time, or @training to read it from the gradients of training. "
+    "`heldin signals` lists all.",
     "num_test": "Evaluate on the first samples of the test set, this many; all by default, 0: none.",
     "detailed_readings": "Record this many detailed readings (Gram matrices) in each of the first epochs; 0: none.",
     "optimizer_options": "An option of the optimizer, such as amsgrad=True or betas=(0.9,0.99); can be repeated.",
