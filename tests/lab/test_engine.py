@@ -5,6 +5,7 @@ import os
 import platform
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -391,3 +392,11 @@ def test_a_large_model_is_checked_without_memory_and_without_random_numbers(monk
     with pytest.raises(ArgumentError, match="should fit into the memory of this machine, 1 MB"):
         require_runnable([GOOD.with_(num_samples=20, model=model, scale=50.0)])
     require_runnable([GOOD.with_(num_samples=20, model=model, scale=50.0)], on_this_machine=False)
+
+
+def test_an_address_at_which_nothing_answers_is_refused_at_once(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    with pytest.raises(ArgumentError, match=rf"`address = '127.0.0.1:{port}'`, where nothing answers"):
+        run_all([SPEC], Store(tmp_path), engine="ray", address=f"127.0.0.1:{port}")
+    assert not (tmp_path / "runs").exists()

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import os
+import socket
 import threading
 import time
 import traceback
@@ -44,6 +45,7 @@ ENGINES = ("processes", "ray", "dask")
 MAX_JOBS = 1024
 MAX_DEATHS = 3  # of the workers of one run, in a row, without a new epoch
 REFRESH_SECONDS = 0.5
+CONNECT_SECONDS = 10.0  # to the address of a cluster
 NOTICE_SECONDS = 2.0  # of waiting, before it is shown: workers whose parent was killed exit within this time
 WATCHER = "heldin: parent process"  # the thread of a worker that watches it
 MAX_BARS = 8  # of single runs at a time
@@ -441,8 +443,23 @@ def _backend(engine: str, address: str | None, jobs: int) -> Iterator[None]:
         with parallel_config(backend="loky", inner_max_num_threads=1):
             yield
         return
+    _require_answer(address)
     with _ray(address, jobs) if engine == "ray" else _dask(address, jobs), parallel_config(backend=engine):
         yield
+
+
+def _require_answer(address: str | None) -> None:
+    """Refuse an address at which nothing answers: clusters try to connect for minutes before they give up."""
+    host, _, port = (address or "").rpartition("://")[2].partition("/")[0].rpartition(":")
+    if not host or not port.isdecimal():  # None, or a name such as "auto"
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
+    except OSError as error:
+        raise ArgumentError(
+            f"Parameter `address` should be that of a running cluster. Found `address = {address!r}`, where nothing "
+            f"answers: {error}. Start the cluster first, or leave the address out to start one on this machine."
+        ) from error
 
 
 @contextmanager
