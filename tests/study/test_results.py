@@ -105,7 +105,9 @@ def test_the_page_is_written_and_the_same_each_time(make_results, tmp_path):
     files = write_page(results, folder)
     before = [path.read_bytes() for path in files]
     text = (folder / PAGE).read_text()
-    assert "10 settings on 5 datasets, 10 of them with clean labels, 20 runs with 2 seeds" in text
+    assert (
+        "10 settings on 5 datasets, 10 of them with clean labels; 20 runs on all the data, with up to 2 seeds" in text
+    )
     assert f"The default is **{HYPOTHESES[0].name}**." in text
     assert text.count("rise beyond the noise, std_detached") >= 3
     assert [path.read_bytes() for path in write_page(results, folder)] == before
