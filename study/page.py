@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, median, quantiles
 
@@ -18,7 +20,8 @@ from study.results import HYPOTHESES, OF_HORIZON, Results
 from study.settings import EARLY, FOLDS, LATE, VERY_EARLY
 
 FOLDER = Path(__file__).parent
-PAGE, DETAILS, PICTURE = "README.md", "candidates.md", "../docs/images/worth.png"
+PAGE, DETAILS = "README.md", "candidates.md"
+DOCUMENT, PICTURE = "../docs/worth.md", "../docs/images/worth.png"
 UNITS = {Target.LOSS: "test loss", Target.ERROR: "points of test error"}
 SHORT = {
     PAPER.name: "the paper's rule",
@@ -26,6 +29,8 @@ SHORT = {
 }
 """Short names of the methods of the first tables."""
 
+OTHER_SEEDS = "best epoch of other seeds"
+_ROLLED_BACK = "the paper's rule, back to the epoch before the rises"
 CLEAN, WRONG = "clean", "some are wrong"
 _GROUPS_OF_LABELS = {CLEAN: "With clean labels", WRONG: "Where some labels are wrong"}
 DEEP = ("alexnet", "vgg8", "resnet8")
@@ -33,10 +38,10 @@ DEEP = ("alexnet", "vgg8", "resnet8")
 
 def write_page(results: Results, folder: Path = FOLDER) -> list[Path]:
     """Write the page, the tables behind it and the picture. Return the files."""
-    files = {PAGE: page(results), DETAILS: details(results)}
+    files = {PAGE: page(results), DETAILS: details(results), DOCUMENT: document(results)}
+    (folder / PICTURE).parent.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
         write_atomically(folder / name, text)
-    (folder / PICTURE).parent.mkdir(parents=True, exist_ok=True)
     _draw(results, folder / PICTURE)
     return [folder / name for name in (*files, PICTURE)]
 
@@ -108,6 +113,70 @@ _CAVEATS = (
     "how many have it. A caveat is worth something if the first share is clearly larger than the second. Learning "
     "rates do not change here and predictions are not recorded, so two kinds of caveats cannot occur."
 )
+
+
+def document(results: Results) -> str:
+    """Return the page of the documentation: the main results, and what they mean."""
+    parts = [
+        "# What it is worth",
+        _wrapped(in_short(results)),
+        _wrapped(by_labels(results)),
+        "![Mean regret against cost, for the test loss and for the test error](images/worth.png)",
+        _REGRET,
+        "## When it stops",
+        _wrapped(where_it_stops(results)),
+        stops_by_best(results).markdown(),
+        "## Against validation data",
+        _wrapped(_validation(results)),
+        against_validation(results).markdown(),
+        "## Against other ways without validation data",
+        _OTHERS,
+        against_others(results).markdown(),
+        _KEPT if results.default() == PAPER.name else "",
+        _BEHIND,
+    ]
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
+
+
+_REGRET = """\
+*Regret* is the value at the stop minus the lowest of the same run; 0 is a perfect stop, which nobody can make without
+the test data. Each point is a way of stopping; squares are references."""
+_OTHERS = """\
+Mean regrets, and in brackets the 95 % interval of the difference from the default: below 0 the other way is better, and
+an interval that contains 0 is not a clear difference. *Exchanged* is the regret if the stops of all runs are exchanged
+at random: what a way of stopping knows of the run it stops is the difference from that."""
+_KEPT = """\
+No candidate meets the conditions that were written down for a new default, and what is best on all datasets but one is
+not clearly better than the paper's rule on that one. So **the paper's rule stays the default**. A rise beyond the noise
+follows the best epoch more closely, but its stops are not clearly better. Going back to the epoch before the rises is
+clearly worse than the weights of the stop."""
+_BEHIND = """\
+Every setting is trained to a horizon of three to five times its best epoch, with up to three seeds, and all ways of
+stopping are replayed on the same records. Settings, candidates and the rule for the default were written down before
+the ways of stopping were compared. `study/README.md` has all tables, failures first; `python -m study build` builds it
+and this page from the records in `study/results`, and `python -m study run` adds to them."""
+
+
+def against_others(results: Results) -> Table:
+    """Return the main ways of stopping without validation data, compared with the default."""
+    timers = [name for name in results.candidates if name.startswith("always")]
+    rolled_back = replace(PAPER, roll_back=True).name
+    names = [PAPER.name, NEVER.name, *timers, *(each.name for each in HYPOTHESES), rolled_back]
+    rows: list[dict[str, Cell]] = []
+    for name in [*names, *(each for each in results.references if each == OTHER_SEEDS)]:
+        row: dict[str, Cell] = {"way of stopping": {**SHORT, rolled_back: _ROLLED_BACK}.get(name, name)}
+        for target in Target:
+            summary = results.summary(name, target)
+            found = None if name == PAPER.name else results.compared(name, target)
+            interval = "" if found is None else f" [{found.low:+.2g}, {found.high:+.2g}]"
+            row[UNITS[target]] = f"{summary.mean:.3g}{interval}"
+            row[f"exchanged, {UNITS[target]}"] = f"{summary.shuffled:.3g}"
+        rows.append(row)
+    return Table.from_rows(rows)
 
 
 def in_short(results: Results) -> str:
