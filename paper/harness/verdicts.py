@@ -24,6 +24,7 @@ from paper.harness.items import Item, Result
 PER_RUN, MEAN_CURVE = PROTOCOLS = (Protocol.PER_RUN.value, Protocol.MEAN_CURVE.value)
 CLAIM_COLUMNS = ("claim", "paper", "ours", "n", "compared with", "verdict")
 HEADLINE_COLUMNS = ("claim", "paper", "ours, at the paper's size", "ours, at laptop size", "verdict", "items")
+ONE_SEED = ", one seed"
 AT_SIZE = {"paper": "ours, at the paper's size", "laptop": "ours, at laptop size"}
 """The columns of our numbers, by profile; the paper's own size comes first."""
 HOLDS, HOLDS_NOT = 2 / 3, 1 / 3  # at least, and at most, this fraction of the comparisons
@@ -203,13 +204,13 @@ def headline_table(headlines: Sequence[Headline], judged: Mapping[str, Sequence[
     rows = []
     for headline in headlines:
         found = {profile: headline.select(items) for profile, items in judged.items()}
-        claims = next((each for each in found.values() if each), [])
+        claims = max(found.values(), key=len, default=[])  # a profile may have runs of some items only
         if claims:
             agreeing = sum(headline.sign == 0 or claim.value * headline.sign > 0 for _, claim in claims)
             printed = [claim.value for _, claim in claims if abs(claim.value) != 1.0]  # 1 and -1 stand for a sign
             ours = {profile: _Agreement.of(headline, each, PER_RUN) for profile, each in found.items()}
             verdicts = [
-                f"{agreement.verdict} ({SIZE_NAMES[profile]})"
+                f"{agreement.verdict} ({SIZE_NAMES[profile]}{ONE_SEED * (agreement.is_single and profile == 'paper')})"
                 for profile in AT_SIZE
                 if (agreement := ours.get(profile)) is not None and agreement.num
             ]
@@ -234,15 +235,17 @@ class _Agreement:
     agreeing: int
     clearly: int | None  # None without a spread over seeds
     clearly_not: int
+    is_single: bool  # each number is that of one run, of which there should be several
 
     @classmethod
     def of(cls, headline: Headline, claims: Sequence[tuple[JudgedItem, Claim]], protocol: str) -> _Agreement:
-        values, agrees = [], Counter[tuple[bool, bool | None]]()
+        values, sizes, agrees = [], [], Counter[tuple[bool, bool | None]]()
         for judged, claim in claims:
             ours = number_of(judged.result.numbers, claim.key, protocol)
             if ours is None:
                 continue
             values.append(ours.mean)
+            sizes.append(ours.num)
             if headline.sign:
                 agrees[ours.mean * headline.sign > 0, None if ours.std is None else is_clear(ours)] += 1
             else:
@@ -254,6 +257,7 @@ class _Agreement:
             sum(num for (agreeing, _), num in agrees.items() if agreeing),
             agrees[True, True] if has_spread else None,
             agrees[False, True],
+            headline.sign != 0 and set(sizes) == {1},
         )
 
     @property

@@ -94,7 +94,7 @@ def test_a_headline_has_the_papers_numbers_ours_at_each_size_and_a_verdict():
         "paper": "-0.75 points, 4 of 5",  # 1 and -1 stand for a sign, so the mean is over the printed numbers
         PAPER: "+1 points, 0 of 1",
         LAPTOP: "-0.775 points, 3 of 4 (2 clearly, 1 clearly not); 4 of 4 on the mean curve",
-        "verdict": "does not hold (paper's size); holds (laptop)",
+        "verdict": "does not hold (paper's size, one seed); holds (laptop)",
         "items": "tab:x",
     }
 
