@@ -7,7 +7,6 @@ import pytest
 from heldin.lab.curves import setting_of
 from heldin.lab.spec import spec_from
 from heldin.lab.store import RunRecord
-from heldin.presets import PRESETS
 from study.candidates import PAPER
 from study.evaluation import Target, Validation
 from study.page import (
@@ -123,13 +122,6 @@ def test_readme_and_documents_say_what_the_page_says():
         text = " ".join((root / name).read_text().split())
         assert in_short in text, name
         assert by_labels in text, name
-
-
-def test_presets_say_what_the_page_says():
-    text = (FOLDER.parent / PAGE).read_text()
-    figures = [each.figure for each in PRESETS["paper"].evidence if "study/README.md" in each.source]
-    assert len(figures) == 3
-    assert [figure for figure in figures if figure not in text] == []
 
 
 def test_settings_in_which_stopping_is_worse_than_going_on_are_listed_first_by_how_much(make_results):
