@@ -524,6 +524,15 @@ class TestRefusals:
         with pytest.raises(LossError, match="before any mean"):
             loop.stopper.observe(per_sample(loop.model, batches(1)[0]).mean())
 
+    def test_outputs_in_place_of_losses(self):
+        loop = Loop()
+        for inputs, targets in batches(3):
+            outputs = loop.model(inputs)
+            loop.stopper.observe(outputs)
+            nn.functional.cross_entropy(outputs, targets).backward()
+        with pytest.raises(LossError, match="as it does with outputs"):
+            loop.stopper.step()
+
     def test_losses_without_a_graph(self):
         loop = Loop()
         with pytest.raises(LossError, match="without a graph"):

@@ -44,6 +44,17 @@ class ObservedLosses:
     derivative: Tensor
     loss: Tensor | None
 
+    def require_losses(self) -> None:
+        """Refuse outputs in place of losses: training lowers some of them and raises others."""
+        low, high = self.derivative.aminmax()
+        if low < 0.0 < high:
+            raise LossError(
+                "observe() should be given the losses of a batch, all of which training lowers. Found a tensor of "
+                f"shape {tuple(self.derivative.shape)} of which training lowers some values and raises others, as it "
+                "does with outputs. Pass the losses per sample, as training averages them: what "
+                'loss_fn(outputs, targets) returns with reduction="none", with their weights if they have any.'
+            )
+
     def factor(self) -> float:
         """The number by which training multiplied the mean of the losses.
 
@@ -92,6 +103,8 @@ class TrainingPass:
 
         Several losses of one pass are added, each with its factor.
         """
+        for term in self.terms:
+            term.require_losses()
         losses = [term.values.double().cpu() for term in self.terms]
         factors = [term.factor() for term in self.terms]
         for values in losses:
