@@ -5,12 +5,13 @@ one without. With 4 micro-batches per step it should take at most 1.03 times as 
 1.15 times with one at every step. A reading should hold at most s + 1 gradients.
 
 Method: two copies of a network train on the same batches, one of them with a stopper, and alternate after every
-optimizer step, so that both are slowed by other load in the same way. The ratio of the times of an epoch is taken
-twice: in processor time (`time.process_time`, one thread), which has the verdict, and in wall-clock time. The median
-over repeats is reported with its quartiles. The loops are the same but for the calls of the stopper, and a first
-epoch, in which every gradient is taken, is not timed. Objects that exist before are not searched for garbage
-(`gc.freeze`). Memory is counted, not sampled, in a last epoch that is not timed: the bytes of all gradients that the
-stopper holds right before a reading, divided by those of one gradient.
+optimizer step, so that both are slowed by other load in the same way. Each step of an epoch is timed, in processor
+time (`time.process_time`, one thread), which has the verdict, and in wall-clock time. An epoch takes the sum of the
+median times of its steps over all repeats, so that a step that was interrupted once does not count; the ratio of two
+such sums is reported, with the quartiles of the ratios of single epochs. The loops are the same but for the calls of
+the stopper, and a first epoch, in which every gradient is taken, is not timed. Objects that exist before are not
+searched for garbage (`gc.freeze`). Memory is counted, not sampled, in a last epoch that is not timed: the bytes of all
+gradients that the stopper holds right before a reading, divided by those of one gradient.
 
 Usage: `make bench`, or `python benchmarks/bench_training_probes.py [--quick]`.
 """
@@ -28,6 +29,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -55,8 +57,8 @@ class Case:
 
 
 CASES = (
-    Case("MLP 4 x 500", partial(fully_connected, 784, NUM_CLASSES), (784,), 15),
-    Case("CNN", partial(cnn, (3, 32, 32), NUM_CLASSES), (3, 32, 32), 7),
+    Case("MLP 4 x 500", partial(fully_connected, 784, NUM_CLASSES), (784,), 30),
+    Case("CNN", partial(cnn, (3, 32, 32), NUM_CLASSES), (3, 32, 32), 10),
 )
 
 
@@ -159,7 +161,7 @@ def compare(case: Case, schedule: Schedule, *, num_repeats: int) -> list[dict[st
             pass
     gc.collect()
     gc.freeze()
-    found = [alternate(plain, watched, batches, watched_first=bool(repeat % 2)) for repeat in range(num_repeats)]
+    times = np.array([alternate(plain, watched, batches, watched_first=bool(n % 2)) for n in range(num_repeats)])
     gc.unfreeze()
     watched.counting = True
     for _ in watched.steps(batches):
@@ -168,29 +170,32 @@ def compare(case: Case, schedule: Schedule, *, num_repeats: int) -> list[dict[st
     assert len(watched.stopper.history) > 1
     names = {"case": case.name, "schedule": schedule.name}
     memory_bar = watched.stopper.reader.batches + 1.0
-    quantities: list[tuple[str, list[float], float | None]] = [
-        ("processor time with / without", [processor for processor, _ in found], schedule.bar),
-        ("wall-clock time with / without", [wall for _, wall in found], None),
-        ("gradients held", [watched.num_held], memory_bar),
+    rows = [
+        {**names, "quantity": "processor time with / without", **ratio_of(times[..., 0]), "bar": schedule.bar},
+        {**names, "quantity": "wall-clock time with / without", **ratio_of(times[..., 1]), "bar": None},
+        {**names, "quantity": "gradients held", **summarize([watched.num_held]), "bar": memory_bar},
     ]
-    rows = []
-    for quantity, values, bar in quantities:
-        summary = summarize(values)
-        rows.append({**names, "quantity": quantity, **summary, "bar": bar, "verdict": verdict(summary["median"], bar)})
-    return rows
+    return [{**row, "verdict": verdict(row["median"], row["bar"])} for row in rows]
 
 
-def alternate(plain: Training, watched: Training, batches: list[Batch], *, watched_first: bool) -> tuple[float, float]:
-    """Train both for an epoch, step by step in turn; the ratios of their processor times and of their wall times."""
-    taken = {False: [0.0, 0.0], True: [0.0, 0.0]}  # without and with a stopper: processor time, wall time
-    loops = {False: plain.steps(batches), True: watched.steps(batches)}
-    for number in range(NUM_BATCHES // plain.schedule.micro_batches):
-        for which in (True, False) if (number % 2 == 0) == watched_first else (False, True):
+def ratio_of(times: np.ndarray) -> dict[str, Any]:
+    """The ratio of the times of an epoch with and without a stopper, from times (repeats, steps, 2) of all steps."""
+    of_epochs = times.sum(axis=1)
+    without, with_stopper = np.median(times, axis=0).sum(axis=0)
+    return {**summarize(of_epochs[:, 1] / of_epochs[:, 0]), "median": round(float(with_stopper / without), 4)}
+
+
+def alternate(plain: Training, watched: Training, batches: list[Batch], *, watched_first: bool) -> np.ndarray:
+    """Train both for an epoch, step by step in turn; (steps, without and with a stopper, processor and wall time)."""
+    num_steps = NUM_BATCHES // plain.schedule.micro_batches
+    taken = np.empty((num_steps, 2, 2))
+    loops = plain.steps(batches), watched.steps(batches)
+    for number in range(num_steps):
+        for which in (1, 0) if (number % 2 == 0) == watched_first else (0, 1):
             start = time.process_time(), time.perf_counter()
             next(loops[which])
-            taken[which][0] += time.process_time() - start[0]
-            taken[which][1] += time.perf_counter() - start[1]
-    return taken[True][0] / taken[False][0], taken[True][1] / taken[False][1]
+            taken[number, which] = time.process_time() - start[0], time.perf_counter() - start[1]
+    return taken
 
 
 if __name__ == "__main__":
