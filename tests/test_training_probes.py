@@ -6,6 +6,7 @@ import copy
 import gc
 import io
 import math
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -519,6 +520,10 @@ class TestRefusals:
         with pytest.raises(ArgumentError, match="those of training"):
             EarlyStopping(net(), signal=DETACHED, probes="training", mode="eval")
 
+    def test_autocast_of_separate_passes(self):
+        with pytest.raises(ArgumentError, match="precision is that of training"):
+            EarlyStopping(net(), signal=DETACHED, probes="training", autocast=True)
+
     def test_a_single_number(self):
         loop = Loop()
         with pytest.raises(LossError, match="before any mean"):
@@ -643,6 +648,69 @@ def test_a_separate_loss_may_be_divided_or_summed():
     assert measured_once(differentiate_separate_loss) == pytest.approx(expected, rel=1e-6)
     assert measured_once(differentiate_separate_loss, divide=4.0) == pytest.approx(expected, rel=1e-6)
     assert measured_once(differentiate_sum) == pytest.approx(expected, rel=1e-6)
+
+
+WEIGHTS = torch.tensor([0.1, 1.0, 5.0])
+
+
+def weighted_once(train, *, penalty=0.0):
+    """The first reading of a linear model, after four batches with class weights that `train(stopper, ...)` sees."""
+    torch.manual_seed(0)
+    model = nn.Linear(6, 3)
+    stopper = EarlyStopping(model, signal=DETACHED, probes="training")
+    for _ in range(4):
+        x, y = torch.randn(8, 6), torch.randint(3, (8,))
+        outputs = model(x)
+        losses = F.cross_entropy(outputs, y, WEIGHTS, reduction="none")
+        train(stopper, losses, F.cross_entropy(outputs, y, WEIGHTS), penalty * model.weight.square().sum())
+        model.zero_grad()
+    stopper.step()
+    return stopper.history[0].values["gradient_disparity"]
+
+
+def test_a_separate_loss_may_be_a_weighted_mean():
+    def together(stopper, losses, loss, penalty):
+        stopper.observe(losses)
+        losses.mean().backward()
+
+    def beside(stopper, losses, loss, penalty):
+        stopper.observe(losses.detach(), loss=loss)
+        (loss + penalty).backward()
+
+    with pytest.warns(HeldinWarning, match="times the mean of the observed losses, which is right for a weighted mean"):
+        found = weighted_once(beside)
+    assert found == pytest.approx(weighted_once(together), rel=1e-5)
+    with pytest.warns(HeldinWarning, match="weighted mean"):
+        assert weighted_once(beside, penalty=0.1) != pytest.approx(found, rel=1e-3)  # its gradient is part of them
+
+
+def test_losses_of_padded_tokens_can_be_observed_beside_their_mean():
+    values = []
+    for beside in (False, True):
+        torch.manual_seed(0)
+        model = nn.Linear(4, 3)
+        stopper = EarlyStopping(model, signal=DETACHED, probes="training")
+        for _ in range(4):
+            tokens, mask = torch.randn(8, 5, 4), torch.arange(5) < torch.randint(2, 6, (8, 1))
+            losses = model(tokens).square().mean(2) * mask
+            loss = losses.sum() / mask.sum()
+            stopper.observe(losses.detach() if beside else losses, loss=loss if beside else None)
+            loss.backward()
+            model.zero_grad()
+        with pytest.warns(HeldinWarning, match="weighted mean") if beside else nullcontext():
+            stopper.step()
+        values.append(stopper.history[0].values["gradient_disparity"])
+    assert values[1] == pytest.approx(values[0], rel=1e-5)
+
+
+def test_ignored_samples_among_the_observed_losses_are_pointed_out():
+    def ignoring(stopper, losses, divide):
+        losses = losses * torch.tensor([0.0, 0.0, *[1.0] * 6])
+        stopper.observe(losses)
+        losses.mean().backward()
+
+    with pytest.warns(HeldinWarning, match=r"2 of the 8 losses .* observe only the others"):
+        measured_once(ignoring)
 
 
 def test_losses_that_are_observed_twice_are_refused():

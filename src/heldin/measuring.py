@@ -38,8 +38,8 @@ from heldin.probing.isolation import UndoOnError, derive_seed
 from heldin.probing.losses import NEEDS_SAMPLE_LOSSES, BatchLoss, LossFunction, SampleLosses
 from heldin.probing.outputs import OutputCache
 from heldin.probing.probe import Mode, Probe
-from heldin.probing.storage import GradientMemory, Sketch
-from heldin.probing.training_gradients import GradientCapture
+from heldin.probing.storage import GradientMemory
+from heldin.probing.training_gradients import GradientCapture, ObservedLosses
 from heldin.signals import Memory, Signal, StatefulSignal, signals_by_label
 from heldin.signals.registry import names
 from heldin.types import Reading
@@ -413,7 +413,9 @@ class SignalReader:
         self._refuse_single_batch(loader)
         pooling = any(signal.needs.pools_losses for signal in self.signals.values())
         wanted = max(self.batches, self.pool) if pooling else self.batches
-        drawn = draw(loader, wanted, seed=derive_seed(self.seed, "draw", number))
+        rank = distributed.get_rank() if distributed.is_available() and distributed.is_initialized() else 0
+        own = (rank,) if rank else ()  # ranks draw different batches, also from the same data
+        drawn = draw(loader, wanted, seed=derive_seed(self.seed, "draw", number, *own))
         if self.probe.loss.num_samples is None:
             refuse_samples_second(loader, drawn)
         batches, num_parts = drawn[: self.batches], 1
@@ -468,13 +470,28 @@ class SignalReader:
             found = f"{num_passes} {'since the last reading' if ranks is None else 'at the same weights on all ranks'}"
             self.probe.warn_once(
                 "few passes",
-                f"No value at epoch {epoch}: at least 2 gradients of training are compared. Found {found}.",
+                f"No value at epoch {epoch}: at least 2 gradients of training are compared. Found {found}. Each "
+                "training step should call stopper.observe(losses) before its backward pass.",
             )
             return Reading(epoch, dict.fromkeys(self.signals), num_passes)
+        self._warn_about_losses([term for each in passes for term in each.terms])
         context = MeasurementContext(self.probe, [], training=passes, ranks=ranks)
         reading = self._read_signals(context, epoch, len(passes), first=first)
         self.drawn = self._drawing()
         return reading
+
+    def _warn_about_losses(self, observed: Sequence[ObservedLosses]) -> None:
+        """Warn, once each, about observed losses that may be others than the user meant."""
+        for term in observed:
+            if term.values.ndim:
+                self.probe.report_zero_losses(term.values, "observe only the others: stopper.observe(losses[kept]).")
+            if term.may_have_penalty and term.is_weighted:
+                self.probe.warn_once(
+                    "weighted loss",
+                    f"The observed loss is {term.ratio():.4g} times the mean of the observed losses, which is right "
+                    "for a weighted mean. If it contains something else, such as a penalty, observe it before that is "
+                    "added: stopper.observe(losses, loss=loss), then (loss + penalty).backward().",
+                )
 
     def require_data(self, loader: Iterable[Batch] | None) -> None:
         """Refuse a call without training data, where it is needed."""
@@ -503,6 +520,11 @@ class SignalReader:
             raise ArgumentError(
                 "With probes=\"training\" the gradients are those of training. Found `mode = 'eval'`. "
                 'Leave `mode` out, or use probes="fresh".'
+            )
+        if self.probe.autocast:
+            raise ArgumentError(
+                'With probes="training" the precision is that of training. Found `autocast = True`. Leave `autocast` '
+                'out, or use probes="fresh".'
             )
         if self.probe.shards is not None:
             raise ArgumentError(
@@ -576,7 +598,7 @@ class SignalReader:
         chosen: dict[str, Any] = {"batches": self.batches, "probes": self.probes}
         if self.probe.layers is not None:
             chosen["layers"] = list(self.probe.layers)
-        if isinstance(self.probe.memory, Sketch):
+        if self.probe.memory != "full":
             chosen["memory"] = repr(self.probe.memory)
         return {**chosen, "seed": self.seed} if self.probes == "fixed" else chosen
 

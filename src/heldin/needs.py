@@ -31,6 +31,7 @@ from heldin.probing.per_sample import ClassMoments, Moments, class_moments, samp
 from heldin.probing.probe import BatchResult, Probe
 from heldin.probing.rescaling import DIFFERENTIATED, OF_BATCH_LOSS, BatchProblem, Rescale, find_problem
 from heldin.probing.steps import random_label_step, stepped_outputs
+from heldin.probing.storage import Sketch, is_reduced
 from heldin.probing.training_gradients import TrainingPass
 
 if TYPE_CHECKING:
@@ -256,6 +257,14 @@ class BatchGradients(Need[Gram]):
         if self.against and context.against is None:
             raise UnmeasurableError(
                 "This signal compares two sets of batches. Found one. Pass the other as against=[...]."
+            )
+        memory = context.probe.memory
+        if self.inner and isinstance(memory, Sketch) and is_reduced(memory, context.probe.num_measured):
+            context.probe.warn_once(
+                "sketched inner products",
+                f"Inner products of sketches of {memory.size:,} numbers have an error: {memory.cosine_error:.2g} in a "
+                "cosine. Gradients of different batches are often closer than that to being orthogonal. Use a sketch "
+                'for distances (gradient_disparity, gradient_variance), or memory="bf16".',
             )
         if self.rescale == "grad_std" and context.probe.shards is not None:
             raise UnmeasurableError(

@@ -321,7 +321,7 @@ class EarlyStopping:
             losses: one loss per sample (m,), with their graph: `losses.mean().backward()` follows. For signals that
                 need no losses of single samples, the loss of the batch will do.
             loss: the mean of the losses, if it is computed separately and differentiated in their place; `losses`
-                then need no graph.
+                then need no graph. It may be a multiple of the mean (a sum, a weighted mean), without a penalty.
             indices: the positions of the batch's samples in the dataset.
             outputs: the model's outputs for them, (m, ...).
         """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -16,7 +17,7 @@ from torch.utils.data import DataLoader
 from torchmetrics import MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassPrecision, MulticlassRecall
 
-from heldin.errors import ArgumentError, BatchesError, UnmeasurableError
+from heldin.errors import ArgumentError, BatchesError, HeldinWarning, UnmeasurableError
 from heldin.integrations.lightning import HeldInStopping, StepLosses
 from heldin.signals.reference import gradient_disparity
 
@@ -365,6 +366,29 @@ def test_the_gradients_of_the_last_steps_are_those_of_training(make_mlp, loader,
         gradient_disparity(torch.stack(module.rows[-5:])), rel=1e-5
     )
     assert "training_step" not in vars(module)
+
+
+@pytest.mark.parametrize("penalty", [0.0, 0.05])
+def test_class_weights_change_the_readings_of_training_as_they_change_those_of_batches(make_mlp, loader, penalty):
+    class Weighted(Collecting):
+        def training_step(self, batch, batch_idx):
+            x, y = batch
+            weights, scores = torch.linspace(0.1, 4.0, 10), self.net(x)
+            losses = cross_entropy(scores, y, weights, reduction="none")
+            own = penalty * sum(parameter.square().sum() for parameter in self.net.parameters())
+            # What training differentiates, as a multiple of the mean of the losses; the penalty comes with it.
+            loss = cross_entropy(scores, y, weights)
+            multiple = (loss / losses.mean()).detach()
+            rescaled = (loss + own) / (multiple * losses.std().detach())
+            parts = torch.autograd.grad(rescaled, list(self.net.parameters()), retain_graph=True)
+            self.rows.append(torch.cat([part.reshape(-1) for part in parts]).double())
+            return loss + own
+
+    module, stopping = Weighted(make_mlp()), HeldInStopping(**OF_TRAINING)
+    with pytest.warns(HeldinWarning, match="a penalty of the weights") if penalty else nullcontext():
+        fit(module, loader, stopping, max_epochs=2)
+    found = stopping.stopper.history[-1].values["gradient_disparity"]
+    assert found == pytest.approx(gradient_disparity(torch.stack(module.rows[-5:])), rel=1e-4)
 
 
 def test_the_micro_batches_of_the_last_step_are_those_of_training(make_mlp, loader):

@@ -325,9 +325,9 @@ class Adapter:
             if returned is not None:  # None skips the batch
                 capture.observe(None, loss_of(returned))
             return returned
-        returned, losses = captured.observe(run, batch)
+        returned, losses, part = captured.observe(run, batch)
         if losses is not None:
-            capture.observe(losses, loss_of(returned))
+            capture.observe(losses, loss_of(returned), part)
         return returned
 
     def _refuse_given_loss(self) -> None:

@@ -94,23 +94,23 @@ class CapturedLosses(InferredLosses):
         """Return the loss of a batch, as one number."""
         return loss_of(self.run(model, batch))
 
-    def observe(self, run: Callable[[], Result], batch: Batch) -> tuple[Result, Tensor | None]:
-        """Run a step of training, and return what it returned and the losses (m,) of its samples.
+    def observe(self, run: Callable[[], Result], batch: Batch) -> tuple[Result, Tensor | None, Tensor | None]:
+        """Run a step of training. Return what it returned, the losses (m,) of its samples, and their part of its loss.
 
-        A penalty is not in the losses. If there are none of single samples, the loss of the batch is returned; None if
-        the step returned none.
+        The rest of the loss is a penalty. If there are no losses of single samples, the loss of the batch is returned
+        in their place; None if the step returned none.
         """
         with Recorder(batch, self.num_samples) as recorder:
             returned = run()
         if returned is None:
-            return returned, None
+            return returned, None, None
         loss = loss_of(returned)
         if self.form is LossForm.BATCH:
-            return returned, loss.detach()
+            return returned, loss.detach(), None
         found = decompose(loss, recorder.terms)
         if not found.parts or (self.form is LossForm.SAMPLES and not found.is_complete):
-            return returned, loss.detach() * torch.nan  # another loss than the one that was identified
-        return returned, found.losses().detach()
+            return returned, loss.detach() * torch.nan, None  # another loss than the one that was identified
+        return returned, found.losses().detach(), loss.detach() - found.rest
 
     def identify(self, model: Any, parameters: Sequence[nn.Parameter], batches: Iterable[Batch]) -> LossForm:
         """Find out what the loss consists of, on two batches at the same weights, inside a session of a probe.

@@ -56,6 +56,10 @@ Mode = Literal["train", "eval"]
 Result = TypeVar("Result")
 
 MODES: tuple[Mode, ...] = ("train", "eval")
+MASKED_REMEDY = (
+    "pass nn.CrossEntropyLoss(ignore_index=...), or sample_losses=f that returns the losses of the others, with "
+    "num_samples=g for their number."
+)
 MIN_ZEROS = 2  # losses of exactly 0 in a batch that cause a warning
 ORDINARY = 1e-4  # the smallest other loss exceeds it, also relative to their mean, if zeros are not due to rounding
 REENTRANT = (
@@ -133,6 +137,11 @@ class Probe:
                 "Unfreeze the part that is trained."
             )
         return parameters
+
+    @property
+    def num_measured(self) -> int:
+        """The number of real values in a gradient; for a sharded model, in the shard of this rank."""
+        return sum(map(num_values, self.measured_parameters()))
 
     def measured_parameters(self) -> list[nn.Parameter]:
         """The trainable parameters in `layers`, whose gradients are taken: all of them by default."""
@@ -324,7 +333,7 @@ class Probe:
     ) -> BatchResult:
         """One backward pass for each re-scaling that cannot share the plain one."""
         result = BatchResult(losses.detach().cpu().double(), num_samples)
-        self._report_zero_losses(result.losses)
+        self.report_zero_losses(result.losses)
         own, num_shares = slice(None), 1
         if self.shards is not None:
             result.losses, own, num_shares = self.shards.gather_losses(result.losses)
@@ -367,7 +376,7 @@ class Probe:
             return gradient(losses, weights, parameters, keep_graph=keep_graph)
         return self.shards.gradient(losses, weights, parameters, keep_graph=keep_graph)
 
-    def _report_zero_losses(self, losses: Tensor) -> None:
+    def report_zero_losses(self, losses: Tensor, remedy: str = MASKED_REMEDY) -> None:
         """Warn, once, about losses of exactly 0 among losses of an ordinary size: those of masked samples, perhaps."""
         num_zeros = int((losses == 0.0).sum())
         if not MIN_ZEROS <= num_zeros < losses.numel():
@@ -378,8 +387,7 @@ class Probe:
                 "losses of 0",
                 f"{num_zeros} of the {losses.numel()} losses of a batch are exactly 0 and count as samples. That is "
                 "right if 0 is their loss, as with a margin. If the loss ignores or masks these samples, leave them "
-                "out: pass nn.CrossEntropyLoss(ignore_index=...), or sample_losses=f that returns the losses of the "
-                "others, with num_samples=g for their number.",
+                f"out: {remedy}",
             )
 
     def _report_unreached(self, results: Sequence[BatchResult], parameters: list[nn.Parameter]) -> None:

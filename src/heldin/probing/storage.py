@@ -71,6 +71,11 @@ class Sketch:
         """The standard deviation of a distance, relative to it: sqrt(1 / (2 size))."""
         return math.sqrt(0.5 / self.size)
 
+    @property
+    def cosine_error(self) -> float:
+        """The standard deviation of the cosine of two gradients: sqrt(2 / size)."""
+        return math.sqrt(2.0 / self.size)
+
     def add(self, sketch: Tensor, part: Tensor, number: int) -> None:
         """Add the projection of `part`, the gradient of parameter `number`, to `sketch`."""
         signs, flat = _signs(self, sketch.device, sketch.dtype), part.reshape(-1)

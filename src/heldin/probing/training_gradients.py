@@ -26,7 +26,7 @@ from heldin.probing import rescaling
 from heldin.probing.probe import BatchResult, keep_freed_memory
 from heldin.probing.rescaling import PLAIN, BatchProblem, Rescale
 
-SAME = 1e-3  # relative: a loss that is a multiple of the mean of the losses, computed in low precision
+SAME = 1e-3  # relative: the loss of training and the mean of the losses are computed separately
 MARGIN = 50  # an interval that is shorter than the one before by a 50th still gives all gradients
 
 
@@ -37,12 +37,14 @@ class ObservedLosses:
     Attributes:
         values: The losses (m,), or one number.
         derivative: That of training's loss by what `observe` was given to differentiate.
-        loss: What training differentiates in place of the losses, if that was given.
+        loss: The number that training computed from the losses, if it does not differentiate the losses themselves.
+        may_have_penalty: Whether this number may contain something else.
     """
 
     values: Tensor
     derivative: Tensor
     loss: Tensor | None
+    may_have_penalty: bool
 
     def require_losses(self) -> None:
         """Refuse outputs in place of losses: training lowers some of them and raises others."""
@@ -56,20 +58,30 @@ class ObservedLosses:
             )
 
     def factor(self) -> float:
-        """The number by which training multiplied the mean of the losses.
+        """The number by which training multiplied the mean of the losses."""
+        return float(self.derivative.double().sum()) * self.ratio()
 
-        A separate loss may be a sum over the samples, or be divided by the number of micro-batches. Any other
-        difference from the mean, such as a penalty of the weights, leaves the factor at 1.
+    def ratio(self) -> float:
+        """The loss of training, divided by the mean of the losses.
+
+        It is 1 for a mean, m for a sum, 1/k for a mean that is divided by k micro-batches, and another number for a
+        weighted mean. Close to one of the first three it is that number, since the loss may have a low precision.
         """
-        factor = float(self.derivative.double().sum())
         mean, num = float(self.values.double().mean()), self.values.numel()
         if self.loss is None or not mean:
-            return factor
+            return 1.0
         ratio = float(self.loss.double()) / mean
-        for known in (num, 1 / round(1 / ratio) if 0.0 < ratio < 0.75 else 1.0):
-            if math.isclose(ratio, known, rel_tol=SAME):
-                return factor * known
-        return factor
+        tolerance = max(SAME, torch.finfo(self.loss.dtype).eps)
+        for known in (1.0, num, 1 / round(1 / ratio) if 0.0 < ratio < 0.75 else 1.0):
+            if math.isclose(ratio, known, rel_tol=tolerance):
+                return known
+        return ratio
+
+    @property
+    def is_weighted(self) -> bool:
+        """True if the loss of training is neither mean nor sum of the losses, nor a mean divided by micro-batches."""
+        ratio = self.ratio()
+        return ratio not in (1.0, self.values.numel()) and not math.isclose(1 / ratio, round(1 / ratio), rel_tol=1e-9)
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,12 +182,13 @@ class GradientCapture:
         left = self.calls_until_reading * self.passes_per_call - self.num_passes
         return left <= self.num + self._ends_small + self.passes_per_call // MARGIN  # a small one does not count
 
-    def observe(self, losses: Tensor | None, root: Tensor) -> None:
+    def observe(self, losses: Tensor | None, root: Tensor, part: Tensor | None = None) -> None:
         """Take the gradient of the next backward pass through `root`, if a reading needs it.
 
         Args:
             losses: the losses of the samples (m, ...), or one number; None if `wants_next` was False.
             root: what training differentiates: the losses themselves, or their mean.
+            part: the part of `root` that is computed from the losses, if there is another, such as a penalty.
         """
         self.discard_open()
         if any(getattr(hook, "func", None) == self._begin for hook in (root._backward_hooks or {}).values()):
@@ -186,10 +199,12 @@ class GradientCapture:
         self.num_observed += 1
         loss = None
         if losses is not None:
-            loss = root.detach() if root is not losses and root.ndim == 0 else None
+            if root is not losses and root.ndim == 0:
+                loss = root.detach() if part is None else part
             losses = losses.detach()
             losses = losses.flatten(1).mean(1) if losses.ndim > 1 else losses
-        root.register_hook(partial(self._begin, losses, loss))  # type: ignore[no-untyped-call]
+        begin = partial(self._begin, losses, loss, loss is not None and part is None)
+        root.register_hook(begin)  # type: ignore[no-untyped-call]
 
     def latest(self) -> tuple[TrainingPass, ...]:
         """The passes to compare: at the same weights if there are at least two such passes, else the last ones."""
@@ -225,7 +240,7 @@ class GradientCapture:
             self._open.remove_hooks()
             self._open = None
 
-    def _begin(self, losses: Tensor | None, loss: Tensor | None, derivative: Tensor) -> None:
+    def _begin(self, losses: Tensor | None, loss: Tensor | None, may_have_penalty: bool, derivative: Tensor) -> None:
         """The hook on the losses: their backward pass begins."""
         if self._open is None:
             wanted = losses is not None and self.wants_next and not self._is_small(losses)
@@ -239,7 +254,7 @@ class GradientCapture:
                 self.passes = self.passes[-(self.num - 1) :]  # before the new one: s gradients at any time
                 self._open.watch(self._measured)
         if losses is not None:
-            self._open.terms.append(ObservedLosses(losses, derivative.detach(), loss))
+            self._open.terms.append(ObservedLosses(losses, derivative.detach(), loss, may_have_penalty))
 
     def _end(self) -> None:
         """The backward pass has ended."""
