@@ -87,7 +87,7 @@ def stop_of(method: Candidate, run: StudyRun) -> tuple[Point, tuple[Caveat, ...]
     assert decision.epoch is not None
     upto = readings[: begin + decision.epoch + 1]
     before = None if decision.before is None else begin + decision.before
-    decision = replace(decision, before=before)
+    decision = replace(decision, epoch=upto[-1].epoch, before=before)
     return points[chosen], find_caveats(decision, upto, signal=method.curve, direction=curve.direction, begin=begin)
 
 

@@ -43,6 +43,7 @@ OTHER_SEEDS = "best epoch of other seeds"
 _ROLLED_BACK = "the paper's rule, back to the epoch before the rises"
 CLEAN, WRONG = "clean", "some are wrong"
 _GROUPS_OF_LABELS = {CLEAN: "With clean labels", WRONG: "Where some labels are wrong"}
+_WITH_LABELS = {CLEAN: "with clean labels", WRONG: "where some are wrong"}
 DEEP = ("alexnet", "vgg8", "resnet8")
 
 
@@ -71,7 +72,7 @@ def page(results: Results) -> str:
     parts = [
         "# What it is worth",
         in_short(results),
-        by_labels(results),
+        _joined(by_labels(results), against_holdout(results)),
         _validation(results),
         against_validation(results).markdown(),
         "## The study",
@@ -130,7 +131,7 @@ def document(results: Results) -> str:
     parts = [
         "# What it is worth",
         _wrapped(in_short(results)),
-        _wrapped(by_labels(results)),
+        _wrapped(_joined(by_labels(results), against_holdout(results))),
         "![Mean regret against cost, for the test loss and for the test error](images/worth.png)",
         _REGRET,
         "## When it stops",
@@ -143,10 +144,15 @@ def document(results: Results) -> str:
         _OTHERS,
         against_others(results).markdown(),
         _KEPT if results.default() == PAPER.name else "",
+        _wrapped(_better_in_one(results)),
         _wrapped(_hint(results)),
         _BEHIND,
     ]
     return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _joined(*sentences: str) -> str:
+    return " ".join(filter(None, sentences))
 
 
 def _wrapped(text: str) -> str:
@@ -155,7 +161,12 @@ def _wrapped(text: str) -> str:
 
 _REGRET = """\
 *Regret* is the value at the stop minus the lowest of the same run; 0 is a perfect stop, which nobody can make without
-the test data. Each point is a way of stopping; squares are references."""
+the test data. Each point is a way of stopping; squares are references. *Rise beyond the noise* is
+`RiseAbove(0.1, noise=3, ema=0.5)` on disparity of the same batches every time, from the epoch on at which the training
+loss has fallen by a tenth; `std`, `std_detached` and `pooled_std` are [re-scalings of the losses](concepts.md). *Best
+epoch of other seeds* stops a run where the other seeds of its setting are best on average, which nobody knows; so does
+a fraction of the horizon, which was set from the best epoch of a trial. Readings between the batches of the first
+epochs count, so a best epoch may be 3.75."""
 _OTHERS = """\
 Mean regrets, and in brackets the 95 % interval of the difference from the default: below 0 the other way is better, and
 an interval that contains 0 is not a clear difference. *Exchanged* is the regret if the stops of all runs are exchanged
@@ -172,24 +183,46 @@ the ways of stopping were compared. `study/README.md` has all tables, failures f
 and this page from the records in `study/results`, and `python -m study run` adds to them."""
 
 
+def _better_in_one(results: Results) -> str:
+    """Return the candidates that are clearly better than the paper's rule in one of the two targets."""
+    sentences = []
+    for target, other in ((Target.LOSS, Target.ERROR), (Target.ERROR, Target.LOSS)):
+        compared = {name: results.compared(name, target) for name in results.candidates if name not in OF_HORIZON}
+        better = {name: found for name, found in compared.items() if found is not None and found.high < 0.0}
+        if not better:
+            sentences.append(f"In {UNITS[target]} alone none is clearly better.")
+            continue
+        best = min(better, key=lambda name: better[name].mean)
+        sentences.append(
+            f"In {UNITS[target]} alone {len(better)} of {len(compared)} candidates can be told from it as better, most "
+            f"of all `{best}` with {format_difference(better[best])}; in {UNITS[other]} it differs by "
+            f"{format_difference(results.compared(best, other))}."
+        )
+    return " ".join(sentences) + " With so many candidates some intervals exclude 0 by chance."
+
+
 def _hint(results: Results) -> str:
     """Return what was found after the candidates had been compared."""
     later = outcomes_of(replace(PAPER, start=FALL), results.runs)
     loss, error = (difference(later, results.candidates[PAPER.name], target) for target in Target)
     return (
         f"A hint, found afterwards and so not among the candidates: with `start_after_fall={FALL:g}` the default "
-        f"differs by {format_difference(error)} points of test error and {format_difference(loss)} of test loss."
+        f"differs by {format_difference(error)} points of test error and {format_difference(loss)} of test loss. (The "
+        "fall is that of the loss on the batches that are the same every time, not on the new ones of each reading.)"
     )
 
 
 def against_others(results: Results) -> Table:
     """Return the main ways of stopping without validation data, compared with the default."""
     timers = [name for name in results.candidates if name.startswith("always")]
-    rolled_back = replace(PAPER, roll_back=True).name
-    names = [PAPER.name, NEVER.name, *timers, *(each.name for each in HYPOTHESES), rolled_back]
+    rolled_back, fixed = replace(PAPER, roll_back=True).name, replace(PAPER, curve="std").name
+    lowest = [min(results.candidates, key=lambda name: results.summary(name, target).mean) for target in Target]
+    names = [PAPER.name, NEVER.name, *timers, fixed, *(each.name for each in HYPOTHESES), rolled_back]
+    names += [name for name in lowest if name not in OF_HORIZON]
+    short = {**SHORT, rolled_back: _ROLLED_BACK, fixed: "the paper's rule, the same batches every time"}
     rows: list[dict[str, Cell]] = []
-    for name in [*names, *(each for each in results.references if each == OTHER_SEEDS)]:
-        row: dict[str, Cell] = {"way of stopping": {**SHORT, rolled_back: _ROLLED_BACK}.get(name, name)}
+    for name in dict.fromkeys([*names, *(each for each in results.references if each == OTHER_SEEDS)]):
+        row: dict[str, Cell] = {"way of stopping": short.get(name, name)}
         for target in Target:
             summary = results.summary(name, target)
             found = None if name == PAPER.name else results.compared(name, target)
@@ -244,28 +277,35 @@ def _validation(results: Results) -> str:
         f"Ways of stopping with validation data, on the {runs} runs for which there are folds (below 0: they are "
         "better; 95 % intervals over settings; cost in trainings to the horizon, to which folds are trained). They are "
         "compared with the best epoch of the network trained on all the data, so the samples that a fold does not see "
-        "count. The epoch is that of the lowest validation loss in the column of the loss, and that of the lowest "
-        "validation error in the column of the error: these are two models. The last column is the error of the first "
-        "one."
+        "count. Clean and wrong labels were told apart after the first comparison. The epoch is that of the lowest "
+        "validation loss in the column of the loss, and that of the lowest validation error in the column of the "
+        "error: these are two models. The last column is the error of the first one."
     )
 
 
 def against_validation(results: Results) -> Table:
-    """Return what methods with validation data give, and cost, compared with the default."""
-    kinds = [kind for kind in Validation if kind.value in results.references]
-    rows: list[dict[str, Cell]] = [
-        {
-            "way of stopping": kind.value,
-            "cost": _rounded(results.summary(kind.value, Target.LOSS).cost),
-            **{
-                f"{UNITS[target]}, minus the default": format_difference(results.compared(kind.value, target))
-                for target in Target
-            },
-            "the same, chosen by validation loss": format_difference(results.chosen_by_loss(kind)),
-        }
-        for kind in kinds
-    ]
+    """Return what methods with validation data give, and cost, compared with the default: in all, and by labels."""
+    rows: list[dict[str, Cell]] = []
+    for kind in (kind for kind in Validation if kind.value in results.references):
+        cost = _rounded(results.summary(kind.value, Target.LOSS).cost)
+        for labels, settings in {"all": None, **_grouped(results, labels_of)}.items():
+            row: dict[str, Cell] = {"way of stopping": kind.value, "labels": labels, "cost": cost}
+            for target in Target:
+                found = results.compared(kind.value, target, settings=settings)
+                row[f"{UNITS[target]}, minus the default"] = format_difference(found)
+            row["the same, chosen by validation loss"] = format_difference(results.chosen_by_loss(kind, settings))
+            rows.append(row)
     return Table.from_rows(rows)
+
+
+def against_holdout(results: Results) -> str:
+    """Return how a hold-out compares with the default; the README of the project has the same sentence."""
+    parts = []
+    for labels, settings in sorted(_grouped(results, labels_of).items()):
+        found = results.compared(Validation.HOLDOUT.value, Target.ERROR, settings=settings)
+        if found is not None:
+            parts.append(f"{found.mean:+.1f} points [{found.low:+.1f}, {found.high:+.1f}] {_WITH_LABELS[labels]}")
+    return f"A hold-out of a fifth in its place changes the test error by {' and by '.join(parts)}." if parts else ""
 
 
 def where_it_stops(results: Results) -> str:
@@ -402,7 +442,7 @@ def network_of(spec: RunSpec) -> str:
 
 def by_group(results: Results, target: Target, name: str, group_of: Callable[[RunSpec], str]) -> Table:
     """Return the mean regret of the main methods in each group of settings."""
-    names = [NEVER.name, *SHORT, Validation.FOLDS.value, Validation.REFIT.value]
+    names = [NEVER.name, *SHORT, *(kind.value for kind in Validation)]
     rows: list[dict[str, Cell]] = []
     tables = {method: by_setting(results.outcomes[method], target) for method in names if method in results.outcomes}
     for group, settings in _grouped(results, group_of).items():
@@ -523,9 +563,15 @@ def _share(value: float) -> str | None:
     return None if math.isnan(value) else f"{value:.0%}"
 
 
+_NAMES = (
+    "A name is the curve and the rule. Curves of gradients are measured on the same batches every time, unless the "
+    'name says "new batches"; std, std_detached and pooled_std are disparity with that re-scaling.'
+)
+
+
 def details(results: Results) -> str:
     """Return the page with all candidates."""
-    parts = ["# All candidates"]
+    parts = ["# All candidates", _NAMES]
     for target in Target:
         parts += [f"## Regret in {UNITS[target]}", method_table(results, list(results.outcomes), target).markdown()]
     return "\n\n".join(parts) + "\n"

@@ -149,15 +149,24 @@ class Results:
         """Summarize a method for a target."""
         return summarize(self.outcomes[name], target)
 
-    def compared(self, name: str, target: Target, other: str = PAPER.name) -> Difference | None:
-        """Return the regret of a method minus that of another, on the runs that both have; None without any."""
-        one, second = self.outcomes.get(name, ()), self.outcomes.get(other, ())
+    def compared(
+        self, name: str, target: Target, other: str = PAPER.name, *, settings: Container[str] | None = None
+    ) -> Difference | None:
+        """Return the regret of a method minus that of another, on the runs that both have; None without any.
+
+        With `settings`, only on the runs of these.
+        """
+        one, second = (
+            [each for each in self.outcomes.get(method, ()) if settings is None or each.setting in settings]
+            for method in (name, other)
+        )
         shared = {outcome.run.record.id for outcome in one} & {outcome.run.record.id for outcome in second}
         return difference(one, second, target) if shared else None
 
-    def chosen_by_loss(self, kind: Validation) -> Difference | None:
+    def chosen_by_loss(self, kind: Validation, settings: Container[str] | None = None) -> Difference | None:
         """Compare the test error with the paper's rule, if the epoch is that of the lowest validation loss."""
         found = validation_outcomes(kind, self.runs, self.folds, chosen_by=Target.LOSS)
+        found = [each for each in found if settings is None or each.setting in settings]
         return difference(found, self.candidates[PAPER.name], Target.ERROR) if found else None
 
     def left_out(self, target: Target, *, without: Container[str] = ()) -> list[LeftOut]:

@@ -65,7 +65,20 @@ def test_a_rise_within_the_noise_has_its_probability():
 @pytest.mark.parametrize("values", [FALLING, NOISY, TURNING], ids=["falling", "noisy", "turning"])
 def test_a_signal_that_falls_is_mirrored(values):
     mirrored = caveats(readings_of([-value for value in values]), direction=Direction.FALLS)
-    assert set(mirrored) == set(caveats(readings_of(values)))
+    found = caveats(readings_of(values))
+    assert set(mirrored) == set(found)
+    for kind, caveat in found.items():
+        assert mirrored[kind].text == caveat.text.replace("rise", "fall")
+
+
+def test_readings_after_the_stop_are_not_used():
+    readings = readings_of([*NOISY, *(20.0 + step for step in range(20))])
+    decision = replay(NthRise(5), [reading.values["a"] for reading in readings])
+    upto, later = (
+        find_caveats(decision, some, signal="a", direction=Direction.RISES)
+        for some in (readings[: decision.epoch + 1], readings)
+    )
+    assert later == upto != ()
 
 
 def test_a_level_is_not_a_rise():
@@ -135,7 +148,7 @@ class TestLearning:
         losses = [9.0, 2.4, *[2.3] * (len(TURNING) - 2)]
         found = caveats(readings_of(TURNING, losses=losses, constant_loss=2.303))
         assert set(found) == {CaveatKind.AT_CHANCE}
-        assert "2.3, is near that of a constant prediction, 2.303" in found[CaveatKind.AT_CHANCE].text
+        assert "2.3, is hardly below that of a constant prediction, 2.303" in found[CaveatKind.AT_CHANCE].text
 
     def test_a_loss_that_hardly_falls_is_not_chance_if_it_began_low(self):
         losses = [0.300, *[0.299] * (len(TURNING) - 1)]

@@ -180,7 +180,7 @@ class TestStartAfterFall:
         assert stopper.kept_epoch == 2
         assert scripted([1.0, 3.0], rule=Warmup(NthRise(5), 2), keep="lowest")[0].kept_epoch is None
 
-    @pytest.mark.parametrize("fraction", [-0.1, math.nan, "0.1", True])
+    @pytest.mark.parametrize("fraction", [-0.1, 1.0, 10, math.nan, "0.1", True])
     def test_other_fractions_are_refused(self, fraction):
         with pytest.raises(ArgumentError, match="`start_after_fall`"):
             EarlyStopping(net(), LOSS, start_after_fall=fraction)

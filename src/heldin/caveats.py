@@ -40,11 +40,13 @@ def find_caveats(
 
     Args:
         decision: what the rule decided.
-        readings: all readings up to the stop.
+        readings: all readings up to the stop; later ones are not used.
         signal: the name of the signal that decided.
         direction: whether the signal rises or falls when the network overfits.
         begin: the number of readings that the rule did not use, before it began.
     """
+    stop = decision.epoch
+    readings = [reading for reading in readings if stop is not None and reading.epoch <= stop]
     if not decision.stop or not readings:
         return ()
     used = readings[begin:]
@@ -52,11 +54,12 @@ def find_caveats(
     if decision.reason not in NOT_BY_RISE:
         sign = 1.0 if direction is Direction.RISES else -1.0
         known = [reading.values[signal] for reading in used]
-        found = [*_rise([sign * value for value in known if value is not None and math.isfinite(value)]), *found]
+        values = [sign * value for value in known if value is not None and math.isfinite(value)]
+        found = [*_rise(values, "rise" if direction is Direction.RISES else "fall"), *found]
     return tuple(found)
 
 
-def _rise(values: Sequence[float]) -> Iterator[Caveat]:
+def _rise(values: Sequence[float], change: str) -> Iterator[Caveat]:
     if len(values) <= SPAN:
         return  # there are too few readings, which is another caveat
     rise = _rise_of(values)
@@ -66,7 +69,7 @@ def _rise(values: Sequence[float]) -> Iterator[Caveat]:
         return
     probability = noise_probability(values)
     if probability > PROBABILITY:
-        text = f"noise alone gives such a rise with a probability of {100 * probability:.0f} %"
+        text = f"noise alone gives such a {change} with a probability of {100 * probability:.0f} %"
         yield Caveat(CaveatKind.WITHIN_NOISE, probability, PROBABILITY, text)
 
 
@@ -114,7 +117,8 @@ def _learning(readings: Sequence[Reading]) -> Iterator[Caveat]:
     constant = next((reading.constant_loss for reading in readings if reading.constant_loss is not None), None)
     if constant is not None:
         if last.loss > (1.0 - LEARNED) * constant:
-            text = f"the training loss, {last.loss:.4g}, is near that of a constant prediction, {constant:.4g}"
+            how = "hardly" if last.loss < constant else "not"
+            text = f"the training loss, {last.loss:.4g}, is {how} below that of a constant prediction, {constant:.4g}"
             yield Caveat(CaveatKind.AT_CHANCE, last.loss, (1.0 - LEARNED) * constant, text)
     elif first_after_fall((reading.loss for reading in readings), LEARNED) is None:
         losses = [reading.loss for reading in readings if reading.loss is not None and math.isfinite(reading.loss)]

@@ -94,11 +94,14 @@ def require_integer(name: str, value: object, *, at_least: int, remedy: str, of:
         )
 
 
-def require_number(name: str, value: object, *, at_least: float = -math.inf, remedy: str) -> None:
-    """Raise an `ArgumentError` unless `value` is a finite number of at least `at_least`."""
+def require_number(
+    name: str, value: object, *, at_least: float = -math.inf, below: float = math.inf, remedy: str
+) -> None:
+    """Raise an `ArgumentError` unless `value` is a finite number of at least `at_least`, and `below` a limit."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not abs(value) <= sys.float_info.max or value < at_least:  # type: ignore[arg-type, operator]
+    if not number or not abs(value) <= sys.float_info.max or not at_least <= value < below:  # type: ignore[arg-type, operator]
         bound = "" if at_least == -math.inf else f" of at least {at_least:g}"
+        bound += "" if below == math.inf else f" and below {below:g}"
         raise ArgumentError(
             f"Parameter `{name}` should be a finite number{bound}. Found `{name} = {short_repr(value)}`. {remedy}"
         )

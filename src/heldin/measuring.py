@@ -607,7 +607,7 @@ class SignalReader:
         if stepping and self.optimizer is None and not self.skip_unmeasurable:
             raise UnmeasurableError(
                 f"The signal {stepping[0]!r} takes hypothetical steps with the optimizer of training. Found none. "
-                "Pass optimizer=..."
+                "Pass optimizer=... where the signal is chosen."
             )
         if self.optimizer is not None and not isinstance(self.optimizer, Optimizer):
             raise ArgumentError(

@@ -167,7 +167,9 @@ class EarlyStopping:
             preset, warmup=warmup or None, mode=None if mode == "train" else mode, layers=layers
         )
         if start_after_fall is not None:
-            require_number("start_after_fall", start_after_fall, at_least=0.0, remedy="0.1 is a fall by a tenth.")
+            require_number(
+                "start_after_fall", start_after_fall, at_least=0.0, below=1.0, remedy="0.1 is a fall by a tenth."
+            )
         require_choice("unit", unit, ("epoch", "step"))
         self.reader = SignalReader(
             model,

@@ -54,7 +54,7 @@ class CaveatKind(str, Enum):
     WITHIN_NOISE = "within_noise"  # the rise is within what noise gives
     STILL_IMPROVING = "still_improving"  # the signal has not turned
     ONE_CLASS = "one_class"  # the network predicts one class for all samples
-    AT_CHANCE = "at_chance"  # the training loss is near that of a constant prediction, or has hardly fallen
+    AT_CHANCE = "at_chance"  # the training loss is hardly below that of a constant prediction, or has hardly fallen
     FEW_READINGS = "few_readings"
     FEW_BATCHES = "few_batches"
     FEW_SAMPLES = "few_samples"

@@ -68,7 +68,7 @@ def test_doctor_shows_each_version_beside_the_tested_one_and_datasets_as_optiona
     before, _, datasets = out.partition("\nDatasets that are not present. They are optional")
     assert "heldin data fetch mnist" in datasets
     assert "heldin data fetch" not in before
-    assert "Nothing is missing." in datasets
+    assert "Nothing that is needed is missing." in datasets
 
 
 def test_doctor_names_versions_that_are_not_those_of_the_tests(heldin, pretend, tmp_path):

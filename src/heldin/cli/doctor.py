@@ -122,7 +122,7 @@ def command(store: StoreFolder = DEFAULT_STORE, data: DataFolder = None, as_json
         show("\nDatasets that are not present. They are optional: each is used by `heldin run --dataset NAME` alone.")
     for line in not_present:
         show(f"  {line['what']}: {line['remedy']}")
-    show("\nMissing:" if missing else "\nNothing is missing.")
+    show("\nMissing:" if missing else "\nNothing that is needed is missing.")
     for line in missing:
         show(f"  {line['what']}: {line['remedy']}")
 

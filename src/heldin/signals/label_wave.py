@@ -33,7 +33,8 @@ class LabelWave(StatefulSignal[Tensor]):
     Misleads when:
         labels are clean, or nearly so (there is no minimum to find); regularisation is strong; the learning rate falls
         (smaller steps change fewer predictions); readings are not evenly spaced; the network predicts one class at
-        first, so that nothing changes (the decision then has a caveat; `start_after_fall` waits until it has learned).
+        first, so that nothing changes (the decision then has a caveat; `start_after_fall` waits until the loss has
+        fallen, which it also does where the network only learns how frequent the classes are).
     Reference:
         Yuan, Feng, Liu, "Early Stopping Against Label Noise Without Validation Data", ICLR 2024.
 
