@@ -398,6 +398,8 @@ class EarlyStopping:
             "every": (self.every, 1),
             "warmup": (self.warmup, 0),
             "start_after_fall": (self.start_after_fall, None),
+            "keep": (self.keep, None),
+            "memory": (self.reader.probe.memory, "full"),
             "mode": (self.reader.probe.mode, "train"),
             "layers": (self.reader.probe.layers, None),
         }

@@ -126,5 +126,5 @@ def test_a_smaller_margin_never_stops_later(values, fraction, noise):
 
 
 def test_an_ema_of_1_is_refused():
-    with pytest.raises(ArgumentError, match="`ema` should be below 1"):
+    with pytest.raises(ArgumentError, match="`ema` should be a finite number of at least 0 and below 1"):
         RiseAbove(ema=1.0)

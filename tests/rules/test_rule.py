@@ -416,7 +416,13 @@ def test_a_rule_that_continues_is_waiting_for_something(rule, values):
 def test_a_rule_can_be_given_by_name(name, rule):
     assert as_rule(name) == rule
     assert as_rule(name, patience=2) == with_patience(rule, 2) == type(rule)(patience=2)
-    assert set(heldin.rules.NAMED) == {"nth_rise", "consecutive_rises", "patience", "first_minimum"}
+    assert set(heldin.rules.NAMED) == {"nth_rise", "consecutive_rises", "patience", "first_minimum", "rise_above"}
+
+
+def test_a_rule_without_a_patience_can_be_given_by_name_alone():
+    assert as_rule("rise_above") == RiseAbove()
+    with pytest.raises(ArgumentError, match=r"patience = 2` and the rule RiseAbove\(.*which has none"):
+        as_rule("rise_above", patience=2)
 
 
 @every_rule
@@ -429,7 +435,7 @@ def test_a_rule_object_is_returned_unchanged(rule):
     [
         ("nth_rize", "Did you mean 'nth_rise'?"),
         ("first_min", "Did you mean 'first_minimum'?"),
-        ("xyz", "one of 'nth_rise', 'consecutive_rises', 'patience', 'first_minimum'"),
+        ("xyz", "one of 'nth_rise', 'consecutive_rises', 'patience', 'first_minimum', 'rise_above'"),
         (5, "Found `rule = 5`"),
         (NthRise, "such as NthRise(5)"),
     ],
@@ -448,5 +454,5 @@ def test_a_patience_is_given_to_a_named_rule_or_to_the_inner_rule():
         as_rule(NthRise(3), patience=4)
     with pytest.raises(ArgumentError, match="patience = 0"):
         as_rule("nth_rise", patience=0)
-    with pytest.raises(ArgumentError, match=r"patience = 3` and the signal's default rule, Level\(.*NthRise\(5\)"):
+    with pytest.raises(ArgumentError, match=r"patience = 3` and the rule Level\(.*NthRise\(5\)"):
         with_patience(Level(0.0), 3)

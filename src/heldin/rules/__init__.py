@@ -27,11 +27,12 @@ from heldin.rules.smoothing import Warmup as Warmup
 from heldin.rules.smoothing import Wrapped as Wrapped
 from heldin.rules.start import first_after_fall as first_after_fall
 
-NAMED: dict[str, type[NthRise] | type[ConsecutiveRises] | type[Patience] | type[FirstMinimum]] = {
+NAMED: dict[str, type[Rule]] = {
     "nth_rise": NthRise,
     "consecutive_rises": ConsecutiveRises,
     "patience": Patience,
     "first_minimum": FirstMinimum,
+    "rise_above": RiseAbove,
 }
 
 
@@ -50,7 +51,7 @@ def as_rule(rule: Rule | str, patience: int | None = None) -> Rule:
             f"Found `rule = {rule!r}`.{near_match(rule, NAMED)} "
             "Your own rule should be a subclass of heldin.rules.Rule."
         )
-    return NAMED[rule]() if patience is None else NAMED[rule](patience=patience)
+    return NAMED[rule]() if patience is None else with_patience(NAMED[rule](), patience)
 
 
 def with_patience(rule: Rule, patience: int) -> Rule:
@@ -60,6 +61,6 @@ def with_patience(rule: Rule, patience: int) -> Rule:
     if not hasattr(rule, "patience"):
         raise ArgumentError(
             f"Parameter `patience` should be given for a rule with a patience. Found `patience = {patience}` and the "
-            f"signal's default rule, {rule}. Name another rule: rule=NthRise(5)."
+            f"rule {rule}, which has none. Name another rule: rule=NthRise(5)."
         )
     return replace(rule, patience=patience)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from heldin.errors import ArgumentError, require_number
+from heldin.errors import require_number
 from heldin.rules.rule import Outcome, SingleRule, State, require_direction
 from heldin.types import Direction, Levels, StopReason
 
@@ -53,9 +53,7 @@ class RiseAbove(SingleRule):
     def __post_init__(self) -> None:
         require_number("fraction", self.fraction, at_least=0.0, remedy="0.1 is a rise by a tenth.")
         require_number("noise", self.noise, at_least=0.0, remedy="3 is a common choice; 0 ignores the noise.")
-        require_number("ema", self.ema, at_least=0.0, remedy="0.5 is a common choice; 0 does not smooth.")
-        if self.ema >= 1.0:
-            raise ArgumentError(f"Parameter `ema` should be below 1. Found `ema = {self.ema}`. Try 0.5.")
+        require_number("ema", self.ema, at_least=0.0, below=1.0, remedy="0.5 is a common choice; 0 does not smooth.")
         require_direction(self.direction)
 
     def initial_state(self) -> State:
