@@ -101,13 +101,27 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
                     _STUDY,
                 ),
                 Evidence(
-                    "A stop is as good as 5-fold cross-validation (test loss by which the latter is worse).",
+                    "With clean labels a stop is as accurate as training on.",
+                    "2.6 points of test error and 0.07 of test loss above the best epoch, training on 2.2 points and "
+                    "0.50",
+                    "does not hold",
+                    _STUDY,
+                ),
+                Evidence(
+                    "Where some labels are wrong a stop is more accurate than training on.",
+                    "6.5 points of test error and 0.18 of test loss above the best epoch, training on 13.7 points and "
+                    "0.57",
+                    "holds",
+                    _STUDY,
+                ),
+                Evidence(
+                    "5-fold cross-validation is not clearly better (test loss by which it is worse).",
                     "-0.00973 [-0.0441, +0.0233]",
                     "holds",
                     _FOLDS,
                 ),
                 Evidence(
-                    "A stop is as good as 5-fold cross-validation (points of test error by which the latter is worse).",
+                    "5-fold cross-validation is not clearly better (points of test error by which it is worse).",
                     "-1.81 [-3.23, -0.603]",
                     "does not hold",
                     _FOLDS,
@@ -119,7 +133,7 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
                     _PAPER_RECORDS,
                 ),
                 Evidence(
-                    "Stopping by disparity gives a lower test loss than k-fold cross-validation.",
+                    "Stopping by disparity gives a lower test loss than k-fold cross-validation (below 0: lower).",
                     "+0.303, 3 of 7 (3 clearly, 3 clearly not)",
                     "partly",
                     _PAPER_RECORDS,
