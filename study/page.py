@@ -164,9 +164,9 @@ _REGRET = """\
 the test data. Each point is a way of stopping; squares are references. *Rise beyond the noise* is
 `RiseAbove(0.1, noise=3, ema=0.5)` on disparity of the same batches every time, from the epoch on at which the training
 loss has fallen by a tenth; `std`, `std_detached` and `pooled_std` are [re-scalings of the losses](concepts.md). *Best
-epoch of other seeds* stops a run where the other seeds of its setting are best on average, which nobody knows; so does
-a fraction of the horizon, which was set from the best epoch of a trial. Readings between the batches of the first
-epochs count, so a best epoch may be 3.75."""
+epoch of other seeds* stops a run where the other seeds of its setting are best on average. Nobody knows this epoch, nor
+the horizon, which was set from the best epoch of a trial. Readings between the batches of the first epochs count, so a
+best epoch may be 3.75."""
 _OTHERS = """\
 Mean regrets, and in brackets the 95 % interval of the difference from the default: below 0 the other way is better, and
 an interval that contains 0 is not a clear difference. *Exchanged* is the regret if the stops of all runs are exchanged
@@ -187,15 +187,17 @@ def _better_in_one(results: Results) -> str:
     """Return the candidates that are clearly better than the paper's rule in one of the two targets."""
     sentences = []
     for target, other in ((Target.LOSS, Target.ERROR), (Target.ERROR, Target.LOSS)):
-        compared = {name: results.compared(name, target) for name in results.candidates if name not in OF_HORIZON}
+        others = [name for name in results.candidates if name not in (PAPER.name, NEVER.name, *OF_HORIZON)]
+        compared = {name: results.compared(name, target) for name in others}
         better = {name: found for name, found in compared.items() if found is not None and found.high < 0.0}
         if not better:
             sentences.append(f"In {UNITS[target]} alone none is clearly better.")
             continue
         best = min(better, key=lambda name: better[name].mean)
         sentences.append(
-            f"In {UNITS[target]} alone {len(better)} of {len(compared)} candidates can be told from it as better, most "
-            f"of all `{best}` with {format_difference(better[best])}; in {UNITS[other]} it differs by "
+            f"In {UNITS[target]} alone {len(better)} of {len(compared)} candidates "
+            f"{'is' if len(better) == 1 else 'are'} clearly better, most of all `{best}` with "
+            f"{format_difference(better[best])}; in {UNITS[other]} it differs by "
             f"{format_difference(results.compared(best, other))}."
         )
     return " ".join(sentences) + " With so many candidates some intervals exclude 0 by chance."
@@ -216,9 +218,10 @@ def against_others(results: Results) -> Table:
     """Return the main ways of stopping without validation data, compared with the default."""
     timers = [name for name in results.candidates if name.startswith("always")]
     rolled_back, fixed = replace(PAPER, roll_back=True).name, replace(PAPER, curve="std").name
-    lowest = [min(results.candidates, key=lambda name: results.summary(name, target).mean) for target in Target]
+    known = [name for name in results.candidates if name not in OF_HORIZON]
+    lowest = [min(known, key=lambda name: results.summary(name, target).mean) for target in Target]
     names = [PAPER.name, NEVER.name, *timers, fixed, *(each.name for each in HYPOTHESES), rolled_back]
-    names += [name for name in lowest if name not in OF_HORIZON]
+    names += lowest
     short = {**SHORT, rolled_back: _ROLLED_BACK, fixed: "the paper's rule, the same batches every time"}
     rows: list[dict[str, Cell]] = []
     for name in dict.fromkeys([*names, *(each for each in results.references if each == OTHER_SEEDS)]):
@@ -289,7 +292,8 @@ def against_validation(results: Results) -> Table:
     for kind in (kind for kind in Validation if kind.value in results.references):
         cost = _rounded(results.summary(kind.value, Target.LOSS).cost)
         for labels, settings in {"all": None, **_grouped(results, labels_of)}.items():
-            row: dict[str, Cell] = {"way of stopping": kind.value, "labels": labels, "cost": cost}
+            row: dict[str, Cell] = {"way of stopping": kind.value, "labels": labels}
+            row["cost"] = cost if settings is None else None
             for target in Target:
                 found = results.compared(kind.value, target, settings=settings)
                 row[f"{UNITS[target]}, minus the default"] = format_difference(found)
@@ -305,7 +309,11 @@ def against_holdout(results: Results) -> str:
         found = results.compared(Validation.HOLDOUT.value, Target.ERROR, settings=settings)
         if found is not None:
             parts.append(f"{found.mean:+.1f} points [{found.low:+.1f}, {found.high:+.1f}] {_WITH_LABELS[labels]}")
-    return f"A hold-out of a fifth in its place changes the test error by {' and by '.join(parts)}." if parts else ""
+    return (
+        f"A hold-out of a fifth, at its lowest validation error, changes the test error by {' and by '.join(parts)}."
+        if parts
+        else ""
+    )
 
 
 def where_it_stops(results: Results) -> str:

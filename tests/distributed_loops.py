@@ -65,7 +65,7 @@ def stopper(training: Training, **options: object) -> EarlyStopping:
 def stop_together(path: Path) -> dict[str, object]:
     """The loop of the README: every rank breaks when `step` says so."""
     training = Training()
-    stopping = stopper(training, seed=1)  # with which ranks alone would stop at different epochs
+    stopping = stopper(training)
     for _ in range(EPOCHS):
         training.epoch()
         if stopping.step(training.loader):
@@ -76,20 +76,11 @@ def stop_together(path: Path) -> dict[str, object]:
 def decide_alone(path: Path) -> dict[str, object]:
     """Each rank decides by itself; none breaks, since the others would wait for its gradients."""
     training = Training()
-    stopping = stopper(training, together=False, seed=1)
+    stopping = stopper(training, together=False)
     for _ in range(EPOCHS):
         training.epoch()
         stopping.step(training.loader)
     return summary(stopping, training)
-
-
-def same_loader(path: Path) -> dict[str, object]:
-    """All ranks have the same loader, without a distributed sampler; returns the first value of this rank alone."""
-    training = Training()
-    loader = DataLoader(training.loader.dataset, batch_size=8)
-    alone = stopper(training, together=False)
-    alone.step(loader)
-    return {"value": alone.history[0].values["gradient_disparity"]}
 
 
 def measuring_fails(path: Path) -> dict[str, object]:
@@ -299,7 +290,6 @@ SCENARIOS = {
     for function in (
         stop_together,
         decide_alone,
-        same_loader,
         measuring_fails,
         writing_fails,
         one_rank_resumed,

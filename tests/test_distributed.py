@@ -41,7 +41,7 @@ def run(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("processes", [2, 4])
 def test_all_ranks_stop_at_the_same_epoch_with_the_same_values(run, processes):
-    found = run(processes, "stop_together", "decide_alone", "same_loader")
+    found = run(processes, "stop_together", "decide_alone")
     together, alone = found["stop_together"], found["decide_alone"]
     assert all(one == together[0] for one in together)
     assert together[0]["decision"]["reason"] == "nth_rise"
@@ -51,7 +51,6 @@ def test_all_ranks_stop_at_the_same_epoch_with_the_same_values(run, processes):
     assert len({one["weights"] for one in alone}) == 1  # still one training
     first = sum(one["values"][0] for one in alone) / processes
     assert together[0]["values"][0] == pytest.approx(first, rel=1e-12)
-    assert len({one["value"] for one in found["same_loader"]}) == processes  # each rank draws other batches
 
 
 def test_an_error_on_one_rank_is_raised_on_all_ranks(run):

@@ -7,6 +7,7 @@ import gc
 import io
 import math
 from contextlib import nullcontext
+from functools import partial
 
 import pytest
 import torch
@@ -535,8 +536,19 @@ class TestRefusals:
             outputs = loop.model(inputs)
             loop.stopper.observe(outputs)
             nn.functional.cross_entropy(outputs, targets).backward()
-        with pytest.raises(LossError, match="as it does with outputs"):
+        with pytest.raises(LossError, match="If these are outputs, pass what loss_fn"):
             loop.stopper.step()
+
+    def test_losses_some_of_which_training_raises_are_passed_beside_the_loss(self):
+        def train(stopper, losses, divide, beside):
+            loss = losses.mean() + losses.var()
+            stopper.observe(losses.detach() if beside else losses, loss=loss if beside else None)
+            loss.backward()
+
+        with pytest.raises(LossError, match=r"observe\(losses.detach\(\), loss=loss\)"):
+            measured_once(partial(train, beside=False))
+        with pytest.warns(HeldinWarning, match="times the mean of the observed losses"):
+            assert measured_once(partial(train, beside=True)) > 0.0
 
     def test_losses_without_a_graph(self):
         loop = Loop()
@@ -684,6 +696,40 @@ def test_a_separate_loss_may_be_a_weighted_mean():
         assert weighted_once(beside, penalty=0.1) != pytest.approx(found, rel=1e-3)  # its gradient is part of them
 
 
+@pytest.mark.parametrize("value", [math.nan, math.inf, 0.0])
+def test_a_separate_loss_that_is_no_multiple_of_the_losses_does_not_end_training(value):
+    loop = Loop()
+    for epoch in range(2):
+        for batch in batches():
+            losses = per_sample(loop.model, batch)
+            loss = losses.mean() * (value if epoch else 1.0)
+            loop.stopper.observe(losses.detach() * (value if epoch and value else 1.0), loss=loss)
+            (losses.mean() + 0.0 * loss).backward() if epoch and value else loss.backward()
+            loop.model.zero_grad()
+        with pytest.warns(HeldinWarning, match="NaN") if epoch and value else nullcontext():
+            loop.stopper.step()
+    first, second = (reading.values["gradient_disparity"] for reading in loop.stopper.history)
+    assert first > 0.0
+    assert math.isnan(second) if value else second == 0.0
+
+
+def test_a_sum_over_tokens_is_a_known_multiple():
+    values = []
+    for reduce in (torch.mean, torch.sum, lambda losses: losses.sum(1).mean()):
+        torch.manual_seed(0)
+        model = nn.Linear(4, 3)
+        stopper = EarlyStopping(model, signal=DETACHED, probes="training")
+        for _ in range(4):
+            losses = model(torch.randn(8, 5, 4)).square().mean(2)
+            loss = reduce(losses)
+            stopper.observe(losses.detach(), loss=loss)
+            loss.backward()
+            model.zero_grad()
+        stopper.step()
+        values.append(stopper.history[0].values["gradient_disparity"])
+    assert values[1:] == pytest.approx([values[0]] * 2, rel=1e-5)
+
+
 def test_losses_of_padded_tokens_can_be_observed_beside_their_mean():
     values = []
     for beside in (False, True):
@@ -709,7 +755,7 @@ def test_ignored_samples_among_the_observed_losses_are_pointed_out():
         stopper.observe(losses)
         losses.mean().backward()
 
-    with pytest.warns(HeldinWarning, match=r"2 of the 8 losses .* observe only the others"):
+    with pytest.warns(HeldinWarning, match=r"2 of the 8 losses .* pass the others to observe"):
         measured_once(ignoring)
 
 

@@ -17,6 +17,7 @@ import random
 from collections.abc import Iterator, Sequence
 from functools import cache
 
+from heldin.errors import ArgumentError
 from heldin.rules.rise_above import noise_of
 from heldin.rules.start import first_after_fall
 from heldin.types import Caveat, CaveatKind, Decision, Direction, Reading, StopReason
@@ -39,16 +40,20 @@ def find_caveats(
     """Return the caveats of a decision; none if it does not stop.
 
     Args:
-        decision: what the rule decided.
+        decision: what the rule decided. Its epoch is that of a reading.
         readings: all readings up to the stop; later ones are not used.
         signal: the name of the signal that decided.
         direction: whether the signal rises or falls when the network overfits.
         begin: the number of readings that the rule did not use, before it began.
     """
-    stop = decision.epoch
-    readings = [reading for reading in readings if stop is not None and reading.epoch <= stop]
     if not decision.stop or not readings:
         return ()
+    if decision.epoch not in [reading.epoch for reading in readings[begin:]]:
+        raise ArgumentError(
+            f"The decision should be one for these readings. Found a stop at epoch {decision.epoch}, at which there is "
+            f"none of them from number {begin} on. With `replay` epochs count from 0: number the readings in that way."
+        )
+    readings = [reading for reading in readings if reading.epoch <= decision.epoch]
     used = readings[begin:]
     found = [*_learning(readings), *_numbers(used), *_rate(used, decision.before)]
     if decision.reason not in NOT_BY_RISE:

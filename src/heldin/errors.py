@@ -97,7 +97,7 @@ def require_integer(name: str, value: object, *, at_least: int, remedy: str, of:
 def require_number(
     name: str, value: object, *, at_least: float = -math.inf, below: float = math.inf, remedy: str
 ) -> None:
-    """Raise an `ArgumentError` unless `value` is a finite number of at least `at_least`, and `below` a limit."""
+    """Raise an `ArgumentError` unless `value` is a finite number of at least `at_least` and less than `below`."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not number or not abs(value) <= sys.float_info.max or not at_least <= value < below:  # type: ignore[arg-type, operator]
         bound = "" if at_least == -math.inf else f" of at least {at_least:g}"

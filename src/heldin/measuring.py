@@ -413,9 +413,7 @@ class SignalReader:
         self._refuse_single_batch(loader)
         pooling = any(signal.needs.pools_losses for signal in self.signals.values())
         wanted = max(self.batches, self.pool) if pooling else self.batches
-        rank = distributed.get_rank() if distributed.is_available() and distributed.is_initialized() else 0
-        own = (rank,) if rank else ()  # ranks draw different batches, also from the same data
-        drawn = draw(loader, wanted, seed=derive_seed(self.seed, "draw", number, *own))
+        drawn = draw(loader, wanted, seed=derive_seed(self.seed, "draw", number))
         if self.probe.loss.num_samples is None:
             refuse_samples_second(loader, drawn)
         batches, num_parts = drawn[: self.batches], 1
@@ -449,6 +447,7 @@ class SignalReader:
         """Read the signals from gradients that training computed; None if there are not two of them yet."""
 
         def check_observed() -> None:
+            self._check_losses([term for each in capture.passes for term in each.terms], first=first)
             if capture.total_passes == 0:
                 num = "one call" if capture.num_observed == 1 else f"{capture.num_observed or 'no'} calls"
                 raise BatchesError(
@@ -474,17 +473,20 @@ class SignalReader:
                 "training step should call stopper.observe(losses) before its backward pass.",
             )
             return Reading(epoch, dict.fromkeys(self.signals), num_passes)
-        self._warn_about_losses([term for each in passes for term in each.terms])
         context = MeasurementContext(self.probe, [], training=passes, ranks=ranks)
         reading = self._read_signals(context, epoch, len(passes), first=first)
         self.drawn = self._drawing()
         return reading
 
-    def _warn_about_losses(self, observed: Sequence[ObservedLosses]) -> None:
-        """Warn, once each, about observed losses that may be others than the user meant."""
+    def _check_losses(self, observed: Sequence[ObservedLosses], *, first: bool) -> None:
+        """Refuse outputs at the first reading; warn, once each, about losses that may be others than the user meant."""
         for term in observed:
+            if first:
+                term.require_losses()
             if term.values.ndim:
-                self.probe.report_zero_losses(term.values, "observe only the others: stopper.observe(losses[kept]).")
+                self.probe.report_zero_losses(
+                    term.values, "pass the others to observe(), observe(losses[kept], loss=loss) with their mean."
+                )
             if term.may_have_penalty and term.is_weighted:
                 self.probe.warn_once(
                     "weighted loss",
@@ -599,7 +601,7 @@ class SignalReader:
         if self.probe.layers is not None:
             chosen["layers"] = list(self.probe.layers)
         if self.probe.memory != "full":
-            chosen["memory"] = repr(self.probe.memory)
+            chosen["memory"] = self.probe.memory if isinstance(self.probe.memory, str) else repr(self.probe.memory)
         return {**chosen, "seed": self.seed} if self.probes == "fixed" else chosen
 
     def _check_optimizer(self) -> None:

@@ -382,7 +382,7 @@ def test_class_weights_change_the_readings_of_training_as_they_change_those_of_b
             rescaled = (loss + own) / (multiple * losses.std().detach())
             parts = torch.autograd.grad(rescaled, list(self.net.parameters()), retain_graph=True)
             self.rows.append(torch.cat([part.reshape(-1) for part in parts]).double())
-            return loss + own
+            return loss + own if penalty else loss
 
     module, stopping = Weighted(make_mlp()), HeldInStopping(**OF_TRAINING)
     with pytest.warns(HeldinWarning, match="a penalty of the weights") if penalty else nullcontext():

@@ -87,17 +87,6 @@ def test_initial_weights_have_the_expected_spread_and_biases_are_zero(init, std)
     assert not layer.bias.any()
 
 
-def test_weights_in_channels_last_have_the_same_values(monkeypatch):
-    weights = []
-    for memory_format in (torch.channels_last, None):
-        monkeypatch.setitem(MODELS, "vgg8", MODELS["vgg8"]._replace(memory_format=memory_format))
-        torch.manual_seed(0)
-        model = build_model("vgg8", (3, 32, 32), 10, scale=0.125, init="he_normal")
-        weights.append(model[0].weight)
-        assert weights[-1].is_contiguous(memory_format=memory_format or torch.contiguous_format)
-    assert torch.equal(*weights)
-
-
 def test_default_weights_are_those_of_torch():
     torch.manual_seed(0)
     ours = build_model("fully_connected", (4,), 3)[1].weight

@@ -110,7 +110,7 @@ class CapturedLosses(InferredLosses):
         found = decompose(loss, recorder.terms)
         if not found.parts or (self.form is LossForm.SAMPLES and not found.is_complete):
             return returned, loss.detach() * torch.nan, None  # another loss than the one that was identified
-        return returned, found.losses().detach(), loss.detach() - found.rest
+        return returned, found.losses().detach(), torch.tensor(found.explained, dtype=torch.float64)
 
     def identify(self, model: Any, parameters: Sequence[nn.Parameter], batches: Iterable[Batch]) -> LossForm:
         """Find out what the loss consists of, on two batches at the same weights, inside a session of a probe.

@@ -24,9 +24,14 @@ class Decomposition:
     parts: list[tuple[Term, Tensor | None]]
 
     @property
+    def explained(self) -> float:
+        """The part of the loss that is the sum of its terms."""
+        return sum(self._values)
+
+    @property
     def rest(self) -> float:
         """The part of the loss that the terms do not explain."""
-        return float(self.loss.detach()) - sum(self._values)
+        return float(self.loss.detach()) - self.explained
 
     @property
     def tolerance(self) -> float:

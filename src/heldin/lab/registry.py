@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
-import torch
 from torch import Tensor, nn, optim
 from torch.nn import functional as F
 
@@ -35,18 +34,10 @@ USER_MODEL = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")  # `package.module:func
 
 
 class ModelEntry(NamedTuple):
-    """A row of `MODELS`.
-
-    Attributes:
-        build: How the model is built.
-        shape: The shape of the samples it takes: a string stands for any size, None for any shape.
-        memory_format: That of its weights; None: as they are built. With channels last, narrow convolutions
-            take less time on a CPU.
-    """
+    """How a model is built, and the shape of the samples it takes: a string stands for any size, None for any shape."""
 
     build: ModelBuilder
     shape: tuple[int | str, ...] | None = None
-    memory_format: torch.memory_format | None = None
 
 
 class OneHotMSE(nn.Module):
@@ -88,11 +79,6 @@ def _resnet(depth: int) -> ModelEntry:
     )
 
 
-def _vgg(depth: int) -> ModelEntry:
-    # Not for ResNets: with few channels the backward pass of torch 2.13 crashes (memory corruption, on a CPU).
-    return ModelEntry(_without_shape(vgg, depth), (3, 32, 32), torch.channels_last)
-
-
 MODELS: dict[str, ModelEntry] = {
     "fully_connected": ModelEntry(
         lambda shape, num_classes, scale: fully_connected(math.prod(shape), num_classes, width=scaled_width(500, scale))
@@ -107,7 +93,7 @@ MODELS: dict[str, ModelEntry] = {
         lambda shape, num_classes, scale: lenet(shape, num_classes, scale=scale), ("channels", "h", "w")
     ),
     "alexnet": ModelEntry(_without_shape(alexnet), (1, 28, 28)),
-    **{f"vgg{depth}": _vgg(depth) for depth in (8, 11, 13, 16, 19)},
+    **{f"vgg{depth}": ModelEntry(_without_shape(vgg, depth), (3, 32, 32)) for depth in (8, 11, 13, 16, 19)},
     **{f"resnet{depth}": _resnet(depth) for depth in (8, 14, 18, 20, 34)},
     "mrnet": ModelEntry(_without_shape(mrnet), ("slices", 3, "h", "w")),
 }
@@ -252,8 +238,6 @@ def build_model(
                 draw(module.weight)
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
-    if entry.memory_format is not None:
-        model.to(memory_format=entry.memory_format)  # type: ignore[call-overload]
     return model
 
 

@@ -140,7 +140,7 @@ class Probe:
 
     @property
     def num_measured(self) -> int:
-        """The number of real values in a gradient; for a sharded model, in the shard of this rank."""
+        """The number of real values in a gradient, d."""
         return sum(map(num_values, self.measured_parameters()))
 
     def measured_parameters(self) -> list[nn.Parameter]:

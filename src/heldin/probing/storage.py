@@ -38,8 +38,8 @@ class Sketch:
     Error:
         For a given pair of gradients the squared distance is unbiased, with a relative standard deviation of
         sqrt(2 / size). A distance has half of it, sqrt(1 / (2 size)): 0.28 % for 65,536 numbers. It is smaller where
-        few numbers make up most of a gradient, and at most 6 % larger where pieces repeat. Inner products have an error
-        of ||g_i|| ||g_j|| sqrt(2 / size), which is large compared with those of nearly orthogonal gradients.
+        few numbers make up most of a gradient, and at most 6 % larger where pieces repeat. Inner products of
+        nearly orthogonal gradients have an error of ||g_i|| ||g_j|| sqrt(1 / size), which is large compared with them.
     Cost:
         one read of the gradient; `size` numbers per gradient in single precision.
 
@@ -73,8 +73,8 @@ class Sketch:
 
     @property
     def cosine_error(self) -> float:
-        """The standard deviation of the cosine of two gradients: sqrt(2 / size)."""
-        return math.sqrt(2.0 / self.size)
+        """The standard deviation of the cosine of two nearly orthogonal gradients: sqrt(1 / size)."""
+        return math.sqrt(1.0 / self.size)
 
     def add(self, sketch: Tensor, part: Tensor, number: int) -> None:
         """Add the projection of `part`, the gradient of parameter `number`, to `sketch`."""

@@ -36,25 +36,27 @@ class ObservedLosses:
 
     Attributes:
         values: The losses (m,), or one number.
-        derivative: That of training's loss by what `observe` was given to differentiate.
         loss: The number that training computed from the losses, if it does not differentiate the losses themselves.
-        may_have_penalty: Whether this number may contain something else.
+        num_elements: The number of losses before those of a sample were averaged, such as those of its tokens.
+        may_have_penalty: Whether `loss` may contain something else.
+        derivative: That of training's loss by what `observe` was given to differentiate.
     """
 
     values: Tensor
-    derivative: Tensor
     loss: Tensor | None
+    num_elements: int
     may_have_penalty: bool
+    derivative: Tensor
 
     def require_losses(self) -> None:
-        """Refuse outputs in place of losses: training lowers some of them and raises others."""
+        """Refuse a tensor of which training lowers some values and raises others: they are outputs, most likely."""
         low, high = self.derivative.aminmax()
         if low < 0.0 < high:
             raise LossError(
                 "observe() should be given the losses of a batch, all of which training lowers. Found a tensor of "
-                f"shape {tuple(self.derivative.shape)} of which training lowers some values and raises others, as it "
-                "does with outputs. Pass the losses per sample, as training averages them: what "
-                'loss_fn(outputs, targets) returns with reduction="none", with their weights if they have any.'
+                f"shape {tuple(self.derivative.shape)} of which training lowers some values and raises others. If "
+                'these are outputs, pass what loss_fn(outputs, targets) returns with reduction="none". If they are '
+                "losses, pass what is differentiated too: observe(losses.detach(), loss=loss)."
             )
 
     def factor(self) -> float:
@@ -64,24 +66,29 @@ class ObservedLosses:
     def ratio(self) -> float:
         """The loss of training, divided by the mean of the losses.
 
-        It is 1 for a mean, m for a sum, 1/k for a mean that is divided by k micro-batches, and another number for a
-        weighted mean. Close to one of the first three it is that number, since the loss may have a low precision.
+        It is 1 for a mean, the number of losses for a sum, 1/k for a mean over k micro-batches, and another number for
+        a weighted mean. Close to one of the first three it is that number, since the loss may have a low precision. It
+        is 1 too where no multiple of the mean can be meant.
         """
-        mean, num = float(self.values.double().mean()), self.values.numel()
+        mean = float(self.values.double().mean())
         if self.loss is None or not mean:
             return 1.0
         ratio = float(self.loss.double()) / mean
-        tolerance = max(SAME, torch.finfo(self.loss.dtype).eps)
-        for known in (1.0, num, 1 / round(1 / ratio) if 0.0 < ratio < 0.75 else 1.0):
-            if math.isclose(ratio, known, rel_tol=tolerance):
-                return known
-        return ratio
+        if not 0.0 < ratio < math.inf:
+            return 1.0
+        tolerance = max(SAME, *(torch.finfo(each.dtype).eps for each in (self.loss, self.values)))
+        known = (1.0, float(self.num_elements), self.num_elements / self.values.numel(), 1 / max(1, round(1 / ratio)))
+        return next((each for each in known if math.isclose(ratio, each, rel_tol=tolerance)), ratio)
 
     @property
     def is_weighted(self) -> bool:
         """True if the loss of training is neither mean nor sum of the losses, nor a mean divided by micro-batches."""
         ratio = self.ratio()
-        return ratio not in (1.0, self.values.numel()) and not math.isclose(1 / ratio, round(1 / ratio), rel_tol=1e-9)
+        sums = (self.num_elements, self.num_elements / self.values.numel())
+        return ratio not in sums and not math.isclose(1 / ratio, max(1, round(1 / ratio)), rel_tol=1e-9)
+
+
+WithDerivative = Callable[[Tensor], ObservedLosses]
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,8 +122,6 @@ class TrainingPass:
 
         Several losses of one pass are added, each with its factor.
         """
-        for term in self.terms:
-            term.require_losses()
         losses = [term.values.double().cpu() for term in self.terms]
         factors = [term.factor() for term in self.terms]
         for values in losses:
@@ -197,14 +202,16 @@ class GradientCapture:
                 "once, before losses.mean().backward()."
             )
         self.num_observed += 1
-        loss = None
+        with_derivative: WithDerivative | None = None
         if losses is not None:
+            values = losses.detach()
+            values = values.flatten(1).mean(1) if values.ndim > 1 else values
+            loss = None
             if root is not losses and root.ndim == 0:
                 loss = root.detach() if part is None else part
-            losses = losses.detach()
-            losses = losses.flatten(1).mean(1) if losses.ndim > 1 else losses
-        begin = partial(self._begin, losses, loss, loss is not None and part is None)
-        root.register_hook(begin)  # type: ignore[no-untyped-call]
+            may_have_penalty = loss is not None and part is None
+            with_derivative = partial(ObservedLosses, values, loss, losses.numel(), may_have_penalty)
+        root.register_hook(partial(self._begin, with_derivative))  # type: ignore[no-untyped-call]
 
     def latest(self) -> tuple[TrainingPass, ...]:
         """The passes to compare: at the same weights if there are at least two such passes, else the last ones."""
@@ -240,10 +247,11 @@ class GradientCapture:
             self._open.remove_hooks()
             self._open = None
 
-    def _begin(self, losses: Tensor | None, loss: Tensor | None, may_have_penalty: bool, derivative: Tensor) -> None:
+    def _begin(self, with_derivative: WithDerivative | None, derivative: Tensor) -> None:
         """The hook on the losses: their backward pass begins."""
+        term = None if with_derivative is None else with_derivative(derivative.detach())
         if self._open is None:
-            wanted = losses is not None and self.wants_next and not self._is_small(losses)
+            wanted = term is not None and self.wants_next and not self._is_small(term.values)
             self.num_passes += 1
             self.total_passes += 1
             self._open = _OpenPass()
@@ -253,8 +261,8 @@ class GradientCapture:
                 self._note_weights()
                 self.passes = self.passes[-(self.num - 1) :]  # before the new one: s gradients at any time
                 self._open.watch(self._measured)
-        if losses is not None:
-            self._open.terms.append(ObservedLosses(losses, derivative.detach(), loss, may_have_penalty))
+        if term is not None:
+            self._open.terms.append(term)
 
     def _end(self) -> None:
         """The backward pass has ended."""
