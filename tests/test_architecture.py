@@ -28,7 +28,7 @@ MAY_IMPORT = {  # package or module below heldin -> those it may import, besides
     "plotting": {"types", "errors"},
     "loggers": {"errors"},
     "presets": {"errors", "rules"},
-    "caveats": {"types", "rules"},
+    "caveats": {"types", "errors", "rules"},
     "stopping": {
         "presets",
         "caveats",
