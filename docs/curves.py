@@ -14,6 +14,7 @@ import math
 import runpy
 import sys
 from pathlib import Path
+from statistics import fmean
 
 DOCS = Path(__file__).parent
 EXAMPLES = DOCS.parent / "examples"
@@ -60,9 +61,10 @@ def record_signals() -> dict[str, object]:
 
 
 def record_example(name: str) -> dict[str, object]:
-    """Run a script of `examples` and return the test errors after each epoch, and those of the run that stopped."""
-    found = runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
-    return {"errors": rounded(found["errors"]), "stopped": rounded(found["stopped"])}
+    """Run a script of `examples`; return the test errors of each seed, with and without heldin, after each epoch."""
+    runs = runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")["runs"]
+    errors, stopped = ([rounded(run) for run in each] for each in zip(*runs, strict=True))
+    return {"errors": errors, "stopped": stopped}
 
 
 def rounded(values: list[float | None]) -> list[float | None]:
@@ -97,21 +99,23 @@ def gallery() -> str:
         "",
         "## In each framework",
         "",
-        "One run each. The curve is the test error of a run without heldin; the bar is where a second run, with it, stopped.",
-        "Up to there both are the same.",
+        "Three seeds each: one run to the end, and one that heldin stops, which is the same up to there. The pictures are",
+        "seed 0: the curve is the test error of the run to the end, the bar is where the other run stopped.",
     ]
     for name in SCRIPTS:
         record = json.loads((RECORDS / f"{name}.json").read_text())
         title = (ast.get_docstring(ast.parse((EXAMPLES / f"{name}.py").read_text())) or "").partition(":")[0]
-        errors, stopped = record["errors"], record["stopped"]
+        runs = list(zip(record["errors"], record["stopped"], strict=True))
+        at_stop, best, last = (fmean(each) for each in zip(*((s[-1], min(e), e[-1]) for e, s in runs), strict=True))
+        *others, after = (str(len(stopped)) for _, stopped in runs)
         lines += [
             "",
             f"### {title}",
             "",
-            f"`python examples/{name}.py`: stopped after {len(stopped)} of {len(errors)} epochs; test error "
-            f"{stopped[-1]:.1%} there, {min(errors):.1%} at the best epoch, {errors[-1]:.1%} at the last.",
+            f"`python examples/{name}.py`: stopped after {', '.join(others)} and {after} of {len(runs[0][0])} epochs; "
+            f"mean test error {at_stop:.1%} there, {best:.1%} at the best epochs, {last:.1%} at the last.",
             "",
-            f"![The test error over {len(errors)} epochs, and the stop](images/examples/{name}.svg)",
+            f"![The test error over {len(runs[0][0])} epochs, and the stop](images/examples/{name}.svg)",
         ]
     lines += ["", "## Training code of many styles", "", "Scripts in `examples/in_the_wild`:", ""]
     lines += ["| script | what it trains |", "|---|---|"]
@@ -130,7 +134,7 @@ def drawings() -> dict[str, str]:
     }
     for name in SCRIPTS:
         record = json.loads((RECORDS / f"{name}.json").read_text())
-        found[f"examples/{name}.svg"] = draw(record["errors"], None, "", len(record["stopped"]) - 1)
+        found[f"examples/{name}.svg"] = draw(record["errors"][0], None, "", len(record["stopped"][0]) - 1)
     return found
 
 

@@ -42,7 +42,11 @@ def train(stopping=None, seed=0, epochs=255):
 
 
 if __name__ == "__main__":
-    errors = train()  # to the end, for comparison
-    stopped = train(HeldInStopping(loss_fn=nn.CrossEntropyLoss()))  # +
-    print(f"stopped after {len(stopped)} of {len(errors)} epochs; test error {stopped[-1]:.1%} there, ", end="")
-    print(f"{min(errors):.1%} at the best epoch, {errors[-1]:.1%} at the last")
+    print("test error at the stop, at the best epoch and at the last epoch:")
+    runs = []
+    for seed in range(3):
+        errors = train(seed=seed)  # to the end, for comparison
+        stopped = train(HeldInStopping(loss_fn=nn.CrossEntropyLoss()), seed)  # +
+        runs.append((errors, stopped))
+        print(f"seed {seed}, stopped after {len(stopped)} of {len(errors)} epochs: ", end="")
+        print(f"{stopped[-1]:.1%}, {min(errors):.1%}, {errors[-1]:.1%}", flush=True)

@@ -755,7 +755,7 @@ def test_ignored_samples_among_the_observed_losses_are_pointed_out():
         stopper.observe(losses)
         losses.mean().backward()
 
-    with pytest.warns(HeldinWarning, match=r"2 of the 8 losses .* pass the others to observe"):
+    with pytest.warns(HeldinWarning, match=r"2 of the 8 losses .* pass the losses of the others"):
         measured_once(ignoring)
 
 

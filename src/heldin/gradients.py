@@ -19,11 +19,12 @@ from torch import Tensor
 
 SLICE = 2**11  # products summed in the precision of the gradients: relative error 6e-8, by measurement
 CHUNK = 2**18  # columns of the buffer, a whole number of slices: 4 MB for s = 5
+SMALL = 2**12  # parameters with fewer values are concatenated first: a few operations for all of them
 SAFE = (1e-28, 1e30)  # squared norms for which no product leaves the range of single precision
 CLOSE = 1e-4  # relative to the squared norms: a smaller squared distance has lost digits in single precision
 
 Row = tuple[Tensor | None, ...]  # the gradient of one batch, one tensor per parameter
-Column = list[Tensor]  # the gradients of all batches for one parameter
+Column = list[Tensor]  # the gradients of all batches for one parameter, or several of them
 
 
 @dataclass(frozen=True)
@@ -177,8 +178,15 @@ def _group_by_device(rows: tuple[Row, ...]) -> dict[tuple[torch.device, torch.dt
         if known is not None:
             group = known.device, torch.promote_types(known.dtype, torch.float32)
             column = [known.new_zeros(()).expand_as(known) if part is None else part for part in parts]
-            groups.setdefault(group, []).append(column)
-    return groups
+            groups.setdefault(group, []).append([part.reshape(-1) for part in column])
+    return {group: _join_small(columns) for group, columns in groups.items()}
+
+
+def _join_small(columns: list[Column]) -> list[Column]:
+    """The columns, with all small ones, such as those of biases, joined to one."""
+    small = [column for column in columns if column[0].numel() < SMALL]
+    large = [column for column in columns if column[0].numel() >= SMALL]
+    return [*large, [torch.cat(parts) for parts in zip(*small, strict=True)]] if len(small) > 1 else columns
 
 
 def is_precise(summed: Tensor, factors: Sequence[float] | None = None) -> bool:
@@ -229,12 +237,11 @@ def _fill_buffer(columns: list[Column], scales: tuple[float, ...], inner: bool, 
     filled, width = 0, buffer.shape[1]
     scratch = torch.empty_like(buffer[0])  # the first gradient, if its precision is another
     for column in columns:
-        flat = [part.reshape(-1) for part in column]
-        start, length = 0, len(flat[0])
+        start, length = 0, column[0].numel()
         while start < length:
             step = min(length - start, width - filled)
             block = buffer[:, filled : filled + step]
-            first, *others = (part[start : start + step] for part in flat)
+            first, *others = column if step == length else (part[start : start + step] for part in column)
             first = _converted(first, scratch[:step])
             if inner:
                 block[0] = first

@@ -485,7 +485,9 @@ class SignalReader:
                 term.require_losses()
             if term.values.ndim:
                 self.probe.report_zero_losses(
-                    term.values, "pass the others to observe(), observe(losses[kept], loss=loss) with their mean."
+                    term.values,
+                    "in your own loop pass the losses of the others, observe(losses[kept], loss=loss); in Lightning or "
+                    "the Trainer use nn.CrossEntropyLoss(ignore_index=...).",
                 )
             if term.may_have_penalty and term.is_weighted:
                 self.probe.warn_once(

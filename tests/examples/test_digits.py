@@ -42,17 +42,19 @@ def test_the_stop_of_the_example_beats_the_last_epoch_over_the_seeds():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", FRAMEWORKS, ids=lambda path: path.stem)
-def test_the_stop_in_a_framework_beats_the_last_epoch(path, tmp_path, monkeypatch, capsys):
+def test_the_stop_in_a_framework_beats_the_last_epoch_over_the_seeds(path, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     torch.set_num_threads(1)
     with warnings.catch_warnings():  # frameworks warn about the machine
         warnings.simplefilter("ignore")
-        names = runpy.run_path(str(path), run_name="__main__")
-    errors, stopped = names["errors"], names["stopped"]
-    assert len(stopped) < len(errors) == 255
-    assert stopped == errors[: len(stopped)]  # heldin does not change training
-    assert stopped[-1] < errors[-1] - 0.05
-    assert f"stopped after {len(stopped)} of 255 epochs" in capsys.readouterr().out
+        runs = runpy.run_path(str(path), run_name="__main__")["runs"]
+    printed = capsys.readouterr().out
+    assert len(runs) == 3
+    for errors, stopped in runs:
+        assert len(stopped) < len(errors) == 255
+        assert stopped == errors[: len(stopped)]  # heldin does not change training
+        assert f"stopped after {len(stopped)} of 255 epochs" in printed
+    assert fmean(stopped[-1] for _, stopped in runs) < fmean(errors[-1] for errors, _ in runs) - 0.1
 
 
 def test_the_readme_quotes_the_record_of_the_example():

@@ -70,10 +70,10 @@ class ObservedLosses:
         a weighted mean. Close to one of the first three it is that number, since the loss may have a low precision. It
         is 1 too where no multiple of the mean can be meant.
         """
-        mean = float(self.values.double().mean())
-        if self.loss is None or not mean:
+        if self.loss is None:
             return 1.0
-        ratio = float(self.loss.double()) / mean
+        mean = float(self.values.double().mean())
+        ratio = float(self.loss.double()) / mean if mean else 0.0
         if not 0.0 < ratio < math.inf:
             return 1.0
         tolerance = max(SAME, *(torch.finfo(each.dtype).eps for each in (self.loss, self.values)))
@@ -254,10 +254,10 @@ class GradientCapture:
             wanted = term is not None and self.wants_next and not self._is_small(term.values)
             self.num_passes += 1
             self.total_passes += 1
-            self._open = _OpenPass()
-            engine: Any = torch.autograd.Variable._execution_engine
-            engine.queue_callback(self._end)
+            self._open = _OpenPass()  # one that is not wanted stays open until `observe`, which costs nothing
             if wanted:
+                engine: Any = torch.autograd.Variable._execution_engine
+                engine.queue_callback(self._end)
                 self._note_weights()
                 self.passes = self.passes[-(self.num - 1) :]  # before the new one: s gradients at any time
                 self._open.watch(self._measured)
