@@ -1,7 +1,8 @@
 """Differences between two stopping methods, seed by seed.
 
-Metrics at two stops are compared for all seeds, and a remark names a method that never stopped. Epochs of two stops are
-compared only for runs in which both methods stop.
+Metrics at two stops are compared for all seeds that both methods have, also where the mean curve over seeds decides,
+and a remark names a method that never stopped. Epochs of two stops are compared only for runs in which both methods
+stop.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from heldin.lab.curves import Estimate
 from heldin.lab.methods import Kind, StoppingMethod
-from paper.harness import PROTOCOLS, Result, Row, RunGroup, merge
+from paper.harness import PER_RUN, PROTOCOLS, Result, Row, RunGroup, merge
 from paper.stops import can_evaluate, estimate_or_none, mean, metric_by_seed, stop_epochs, stop_numbers, stop_remarks
 
 
@@ -28,6 +29,7 @@ def metric_difference(
     """
     if not can_evaluate(group, *methods.values()):
         return Result()
+    group = _of_common_seeds(group, [*methods.values()])
     return Result.from_rows(
         (key, protocol, *_difference(group, methods, protocol, metric, only_fired)) for protocol in PROTOCOLS
     )
@@ -35,13 +37,21 @@ def metric_difference(
 
 def best_difference(group: RunGroup, key: str, methods: Mapping[str, Sequence[StoppingMethod]], metric: str) -> Result:
     """Return the same for the best of several methods and the best of others, by the mean over the seeds."""
-    if not can_evaluate(group, *(method for listed in methods.values() for method in listed)):
+    everything = [method for listed in methods.values() for method in listed]
+    if not can_evaluate(group, *everything):
         return Result()
+    group = _of_common_seeds(group, everything)
     rows: list[Row] = []
     for protocol in PROTOCOLS:
         best = {name: _best(group, listed, protocol, metric) for name, listed in methods.items()}
         rows.append((key, protocol, *_difference(group, best, protocol, metric)))
     return Result.from_rows(rows)
+
+
+def _of_common_seeds(group: RunGroup, methods: Sequence[StoppingMethod]) -> RunGroup:
+    """Return the runs of the seeds that all methods have: some may lack folds, or a signal."""
+    seeds = set.intersection(*({s for each in group.outcome(m, PER_RUN).choices for s in each.seeds} for m in methods))
+    return group.only(seeds) if seeds else group
 
 
 def _best(group: RunGroup, methods: Sequence[StoppingMethod], protocol: str, metric: str) -> StoppingMethod:
@@ -72,6 +82,7 @@ def epoch_difference(
     """Return by how many epochs the first of two methods stops after the second, over runs in which both stop."""
     if not can_evaluate(group, *methods.values()):
         return Result()
+    group = _of_common_seeds(group, [*methods.values()])
     rows: list[Row] = []
     for protocol in PROTOCOLS:
         gaps = [float(convert(gap)) for gap in epochs_between(group, [*methods.values()], protocol).values()]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -98,6 +98,14 @@ class RunGroup(Group):
         if (method, protocol) not in self._outcomes:
             self._outcomes[method, protocol] = select(self, method, protocol)
         return self._outcomes[method, protocol]
+
+    def only(self, seeds: Collection[int]) -> RunGroup:
+        """Return the runs of these seeds; the group itself if it has no others."""
+        full, folded = (
+            tuple(record for record in part if record.spec.seed in seeds) for part in (self.full, self.folded)
+        )
+        same = (len(full), len(folded)) == (len(self.full), len(self.folded))
+        return self if same else replace(self, full=full, folded=folded)
 
 
 @dataclass(frozen=True, eq=False)

@@ -58,3 +58,13 @@ def test_a_method_that_never_stopped_is_named_next_to_a_difference(half_stopped)
     }
     assert result.numbers["mnist_alexnet.gd-cv.loss"][PER_RUN].num == 3
     assert "mnist_alexnet.cv.loss" not in result.remarks
+
+
+def test_mean_curves_are_compared_for_the_seeds_that_both_methods_have(half_stopped):
+    """A seed whose folds are not complete would be compared with folds of other seeds."""
+    records = [each for each in half_stopped.records if each.spec.seed == 0 or each.spec.fold != 1]
+    result = tab_kfold.LIMITED_ITEM.build(Runs("laptop", records))
+    found = result.numbers["mnist_alexnet.gd-cv.loss"]
+    assert found[PER_RUN].num == found[MEAN_CURVE].num == 1
+    assert "mnist_alexnet.gd-cv.loss" not in result.remarks  # disparity rises in seed 0, the only one with all folds
+    assert result.numbers["mnist_alexnet.gd.loss"][PER_RUN].num == 3
