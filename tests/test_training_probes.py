@@ -279,19 +279,26 @@ def test_the_mean_loss_can_be_observed_beside_the_losses():
     assert loop.value == pytest.approx(disparity(loop.rows[-5:]), rel=1e-5)
 
 
-def test_several_losses_of_one_pass_are_added_with_their_factors():
+@pytest.mark.parametrize("num", [8, 30, 75, 76])
+@pytest.mark.parametrize("every", [1, 2, 3])
+def test_several_losses_of_one_pass_are_added_with_their_factors(num, every):
+    """The second loss is that of every pass, or of some of them."""
     loop = Loop()
-    for x, y in batches():
-        outputs = loop.model(x)
-        first, second = F.cross_entropy(outputs, y, reduction="none"), outputs.square().mean(1)
-        loop.rows.append(hand_collected(loop.model, first + 0.3 * second))
-        loop.stopper.observe(first)
-        loop.stopper.observe(second)
-        (first.mean() + 0.3 * second.mean()).backward()
-        loop.optimizer.step()
-        loop.optimizer.zero_grad()
-    loop.stopper.step()
-    assert loop.value == pytest.approx(disparity(loop.rows[-5:]), rel=1e-5)
+    for _ in range(3):
+        for number, (x, y) in enumerate(batches(num)):
+            outputs = loop.model(x)
+            first, second = F.cross_entropy(outputs, y, reduction="none"), outputs.square().mean(1)
+            factor = 0.3 if number % every == 0 else 0.0
+            loop.rows.append(hand_collected(loop.model, first + factor * second))
+            loop.stopper.observe(first)
+            if factor:
+                loop.stopper.observe(second)
+            (first.mean() + factor * second.mean()).backward()
+            loop.optimizer.step()
+            loop.optimizer.zero_grad()
+        loop.stopper.step()
+        assert loop.value == pytest.approx(disparity(loop.rows[-5:]), rel=1e-5)
+        assert loop.stopper.history[-1].num_batches == 5
 
 
 def test_losses_of_tokens_are_averaged_per_sample():
@@ -580,7 +587,7 @@ def test_losses_of_an_evaluation_are_not_observed():
     loop = Loop()
     with torch.no_grad():
         loop.stopper.observe(per_sample(loop.model, batches(1)[0]))
-    assert loop.stopper.reader.capture.total_passes == 0
+    assert loop.stopper.reader.capture.num_begun == 0
 
 
 def test_losses_that_are_not_finite_raise_at_first_and_are_nan_later():

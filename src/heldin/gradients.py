@@ -172,14 +172,16 @@ class Gram:
 
 def _group_by_device(rows: tuple[Row, ...]) -> dict[tuple[torch.device, torch.dtype], list[Column]]:
     """The gradients parameter by parameter, grouped by device and by the precision of their products."""
-    groups: dict[tuple[torch.device, torch.dtype], list[Column]] = {}
+    by_dtype: dict[tuple[torch.device, torch.dtype], list[Column]] = {}
     for parts in zip(*rows, strict=True):
         known = next((part for part in parts if part is not None), None)
         if known is not None:
-            group = known.device, torch.promote_types(known.dtype, torch.float32)
             column = [known.new_zeros(()).expand_as(known) if part is None else part for part in parts]
-            groups.setdefault(group, []).append([part.reshape(-1) for part in column])
-    return {group: _join_small(columns) for group, columns in groups.items()}
+            by_dtype.setdefault((known.device, known.dtype), []).append([part.reshape(-1) for part in column])
+    groups: dict[tuple[torch.device, torch.dtype], list[Column]] = {}
+    for (device, dtype), columns in by_dtype.items():
+        groups.setdefault((device, torch.promote_types(dtype, torch.float32)), []).extend(_join_small(columns))
+    return groups
 
 
 def _join_small(columns: list[Column]) -> list[Column]:

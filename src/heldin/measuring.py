@@ -322,7 +322,7 @@ class SignalReader:
         """Forget earlier gradients of training: the next reading comes after so many backward passes."""
         if self.capture is not None:
             self.capture.reset()
-            self.capture.passes_per_call = num_passes
+            self.capture.observed_per_call = num_passes
 
     def observe(self, indices: Any, outputs: Tensor) -> None:
         """Store outputs of the training pass, if a signal needs outputs."""
@@ -448,7 +448,7 @@ class SignalReader:
 
         def check_observed() -> None:
             self._check_losses([term for each in capture.passes for term in each.terms], first=first)
-            if capture.total_passes == 0:
+            if capture.num_observed == 0 or capture.num_begun == 0 < capture.num_awaited:
                 num = "one call" if capture.num_observed == 1 else f"{capture.num_observed or 'no'} calls"
                 raise BatchesError(
                     'With probes="training" the losses of training should be observed. Found no backward pass of '
@@ -492,7 +492,7 @@ class SignalReader:
             if term.may_have_penalty and term.is_weighted:
                 self.probe.warn_once(
                     "weighted loss",
-                    f"The observed loss is {term.ratio():.4g} times the mean of the observed losses, which is right "
+                    f"The observed loss is {term.ratio:.4g} times the mean of the observed losses, which is right "
                     "for a weighted mean. If it contains something else, such as a penalty, observe it before that is "
                     "added: stopper.observe(losses, loss=loss), then (loss + penalty).backward().",
                 )

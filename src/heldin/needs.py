@@ -285,7 +285,8 @@ class BatchGradients(Need[Gram]):
                 return [each.result(rescalings) for each in training]
 
             found = results() if context.ranks is None else context.ranks.guarded(results)
-            gradients = context.probe.assemble(found, rescalings, at_least=2, ranks=context.ranks)
+            parameters = training[0].parameters if training else context.probe.measured_parameters()
+            gradients = context.probe.assemble(found, rescalings, parameters, at_least=2, ranks=context.ranks)
         else:
             compared = [need.rescale for need in needs if need.against]
             gradients = context.probe.collect(

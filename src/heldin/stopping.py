@@ -453,9 +453,9 @@ class EarlyStopping:
 
     def _expect_passes(self, loader: Iterable[Batch]) -> None:
         assert self.reader.capture is not None
-        if self.unit == "epoch" and self.reader.capture.passes_per_call is None:
+        if self.unit == "epoch" and self.reader.capture.observed_per_call is None:
             with suppress(TypeError, NotImplementedError):  # a stream has no length
-                self.reader.capture.passes_per_call = len(loader)  # type: ignore[arg-type]
+                self.reader.capture.observed_per_call = len(loader)  # type: ignore[arg-type]
 
     def _record(self, reading: Reading, *, report: bool = True) -> None:
         self._readings = [*self._readings, reading]  # a new list, so that a failure can restore the previous one

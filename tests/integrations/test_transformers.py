@@ -587,33 +587,34 @@ def test_a_subclass_of_trainer_can_be_attached_to(make_trainer):
 class Collecting(nn.Module):
     """Collects the gradients of its batches by hand, by another pass through the graph."""
 
-    def __init__(self, net, interrupt_at=None):
+    def __init__(self, net, interrupt_at=None, weights=None):
         super().__init__()
-        self.net, self.interrupt_at, self.rows = net, interrupt_at, []
+        self.net, self.interrupt_at, self.weights, self.rows = net, interrupt_at, weights, []
 
     def forward(self, x, labels=None):
         logits = self.net(x)
-        losses = cross_entropy(logits, labels, reduction="none")
+        losses = cross_entropy(logits, labels, self.weights, reduction="none")
         parts = torch.autograd.grad(
             losses.mean() / losses.std().detach(), list(self.net.parameters()), retain_graph=True
         )
         self.rows.append(torch.cat([part.reshape(-1) for part in parts]).double())
         if len(self.rows) == self.interrupt_at:
             raise RuntimeError("out of memory")
-        return {"loss": cross_entropy(logits, labels), "logits": logits}
+        return {"loss": cross_entropy(logits, labels, self.weights), "logits": logits}
 
 
 @pytest.mark.parametrize(
-    ("arguments", "options", "num"),
+    ("arguments", "options", "weights", "num"),
     [
-        ({}, {"num_train_epochs": 2}, 5),
-        ({}, {"num_train_epochs": 2, "max_grad_norm": 0.01}, 5),
-        ({"every": 2}, {"max_steps": 2, "gradient_accumulation_steps": 4}, 4),
+        ({}, {"num_train_epochs": 2}, None, 5),
+        ({}, {"num_train_epochs": 2, "max_grad_norm": 0.01}, None, 5),
+        ({}, {"num_train_epochs": 2}, torch.linspace(0.1, 4.0, 10), 5),
+        ({"every": 2}, {"max_steps": 2, "gradient_accumulation_steps": 4}, None, 4),
     ],
-    ids=["last steps", "clipped", "micro-batches"],
+    ids=["last steps", "clipped", "class weights", "micro-batches"],
 )
-def test_the_gradients_are_those_of_training(make_trainer, make_mlp, arguments, options, num):
-    model = Collecting(make_mlp())
+def test_the_gradients_are_those_of_training(make_trainer, make_mlp, arguments, options, weights, num):
+    model = Collecting(make_mlp(), weights=weights)
     trainer = make_trainer(model, **options)
     stopping = HeldInStopping(**OF_TRAINING, **arguments).attach(trainer)
     trainer.train()

@@ -66,7 +66,7 @@ class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
         capture = self.stopper.reader.capture
         if capture is not None:
             if self.every is None and isinstance(trainer.num_training_batches, int):
-                capture.passes_per_call = trainer.num_training_batches
+                capture.observed_per_call = trainer.num_training_batches
             self._observed = _ObservedStep(self, pl_module, captured)
         self._stop(trainer)
 

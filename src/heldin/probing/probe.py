@@ -291,12 +291,12 @@ class Probe:
         self,
         results: list[BatchResult],
         rescalings: Iterable[Rescale],
+        parameters: Sequence[nn.Parameter],
         *,
         at_least: int = 1,
         ranks: Ranks | None = None,
     ) -> dict[Rescale, Gradients]:
         """`collect` for results that exist already: the gradients of training, with a scale for each re-scaling."""
-        parameters = self.measured_parameters()
         self._report_unreached(results, parameters)
         return {
             name: self._assemble(name, results, [], parameters, at_least, ranks) for name in dict.fromkeys(rescalings)
@@ -390,7 +390,7 @@ class Probe:
                 f"out: {remedy}",
             )
 
-    def _report_unreached(self, results: Sequence[BatchResult], parameters: list[nn.Parameter]) -> None:
+    def _report_unreached(self, results: Sequence[BatchResult], parameters: Sequence[nn.Parameter]) -> None:
         """Warn, once, about parameters that received no gradient in any batch."""
         reached: set[int] = set().union(*(result.reached for result in results))
         unreached = {parameter for number, parameter in enumerate(parameters) if number not in reached}
@@ -418,7 +418,7 @@ class Probe:
         name: Rescale,
         results: list[BatchResult],
         others: list[BatchResult],
-        parameters: list[nn.Parameter],
+        parameters: Sequence[nn.Parameter],
         at_least: int,
         ranks: Ranks | None,
     ) -> Gradients:

@@ -13,7 +13,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -61,8 +61,9 @@ class ObservedLosses:
 
     def factor(self) -> float:
         """The number by which training multiplied the mean of the losses."""
-        return float(self.derivative.double().sum()) * self.ratio()
+        return float(self.derivative.double().sum()) * self.ratio
 
+    @property
     def ratio(self) -> float:
         """The loss of training, divided by the mean of the losses.
 
@@ -70,22 +71,26 @@ class ObservedLosses:
         a weighted mean. Close to one of the first three it is that number, since the loss may have a low precision. It
         is 1 too where no multiple of the mean can be meant.
         """
-        if self.loss is None:
-            return 1.0
-        mean = float(self.values.double().mean())
-        ratio = float(self.loss.double()) / mean if mean else 0.0
-        if not 0.0 < ratio < math.inf:
-            return 1.0
-        tolerance = max(SAME, *(torch.finfo(each.dtype).eps for each in (self.loss, self.values)))
-        known = (1.0, float(self.num_elements), self.num_elements / self.values.numel(), 1 / max(1, round(1 / ratio)))
-        return next((each for each in known if math.isclose(ratio, each, rel_tol=tolerance)), ratio)
+        return self._ratio[0]
 
     @property
     def is_weighted(self) -> bool:
         """True if the loss of training is neither mean nor sum of the losses, nor a mean divided by micro-batches."""
-        ratio = self.ratio()
-        sums = (self.num_elements, self.num_elements / self.values.numel())
-        return ratio not in sums and not math.isclose(1 / ratio, max(1, round(1 / ratio)), rel_tol=1e-9)
+        return not self._ratio[1]
+
+    @cached_property
+    def _ratio(self) -> tuple[float, bool]:
+        """`ratio`, and whether it is a known number."""
+        if self.loss is None:
+            return 1.0, True
+        mean = float(self.values.double().mean())
+        ratio = float(self.loss.double()) / mean if mean else 0.0
+        if not 0.0 < ratio < math.inf:
+            return 1.0, True
+        tolerance = max(SAME, *(torch.finfo(each.dtype).eps for each in (self.loss, self.values)))
+        known = (1.0, float(self.num_elements), self.num_elements / self.values.numel(), 1 / max(1, round(1 / ratio)))
+        nearest = next((each for each in known if math.isclose(ratio, each, rel_tol=tolerance)), None)
+        return (ratio, False) if nearest is None else (nearest, True)
 
 
 WithDerivative = Callable[[Tensor], ObservedLosses]
@@ -95,9 +100,10 @@ WithDerivative = Callable[[Tensor], ObservedLosses]
 class TrainingPass:
     """One backward pass of training."""
 
-    row: Row
+    parameters: Sequence[nn.Parameter]
+    row: Row  # one gradient per parameter
     terms: tuple[ObservedLosses, ...]
-    weights: int  # the number of the first pass at the same weights
+    weights: int  # the same number for passes at the same weights
 
     def result(self, rescalings: Sequence[Rescale]) -> BatchResult:
         """The gradient of the mean of the losses, and its scale for each re-scaling, or the problem with it."""
@@ -145,9 +151,9 @@ class TrainingPass:
 class GradientCapture:
     """Takes the gradients of the last `num` backward passes before a reading.
 
-    A reading is made at some of the calls of `next_call`. The number of passes between two calls is that of the
-    interval before, so only the passes that a reading needs are taken. Until it is known, all are. A batch of less than
-    half the size of the largest one is left out, as it is where batches are drawn.
+    A reading is made at some of the calls of `next_call`. The number of calls of `observe` between two of them is that
+    of the interval before, so only the passes that a reading needs are taken. Until it is known, all are. A batch of
+    less than half the size of the largest one is left out, as it is where batches are drawn.
 
     Args:
         parameters: returns the trainable parameters.
@@ -165,13 +171,16 @@ class GradientCapture:
         self.discard_open()
         self.passes: tuple[TrainingPass, ...] = ()
         self.num_observed = 0  # calls of observe
-        self.num_passes = 0  # since the latest call
-        self.total_passes = 0
-        self.passes_per_call: int | None = None
+        self.num_since_call = 0  # calls of observe since the latest call of next_call
+        self.observed_per_call: int | None = None
+        self.observed_per_pass = 1
         self.calls_until_reading = calls_until_reading
+        self.num_awaited = 0  # calls of observe whose backward pass was to be taken
+        self.num_begun = 0  # backward passes of these
         self._largest = 0  # number of samples
+        self._is_incomplete = False  # whether the next pass may have losses that were not awaited
         self._ends_small = True  # whether the latest batch was smaller than the others; unknown at first
-        self._weights = 0  # the number of the first pass at the present weights
+        self._weights = 0  # the number of calls of observe before the first pass at the present weights
         self._accumulated: tuple[nn.Parameter, Tensor, int] | None = None
         self._measured: Sequence[nn.Parameter] = ()  # the parameters at these weights
         self._versions = 0
@@ -182,10 +191,11 @@ class GradientCapture:
     @property
     def wants_next(self) -> bool:
         """True if the next backward pass is one of the last before a reading."""
-        if self.passes_per_call is None:
+        if self.observed_per_call is None:
             return self.calls_until_reading <= self.num  # each call comes after at least one pass
-        left = self.calls_until_reading * self.passes_per_call - self.num_passes
-        return left <= self.num + self._ends_small + self.passes_per_call // MARGIN  # a small one does not count
+        left = self.calls_until_reading * self.observed_per_call - self.num_since_call
+        needed = self.num + self._ends_small + (self.observed_per_pass > 1)  # a small or incomplete one does not count
+        return left <= needed * self.observed_per_pass + self.observed_per_call // MARGIN
 
     def observe(self, losses: Tensor | None, root: Tensor, part: Tensor | None = None) -> None:
         """Take the gradient of the next backward pass through `root`, if a reading needs it.
@@ -202,15 +212,18 @@ class GradientCapture:
                 "once, before losses.mean().backward()."
             )
         self.num_observed += 1
-        with_derivative: WithDerivative | None = None
-        if losses is not None:
-            values = losses.detach()
-            values = values.flatten(1).mean(1) if values.ndim > 1 else values
-            loss = None
-            if root is not losses and root.ndim == 0:
-                loss = root.detach() if part is None else part
-            may_have_penalty = loss is not None and part is None
-            with_derivative = partial(ObservedLosses, values, loss, losses.numel(), may_have_penalty)
+        self.num_since_call += 1
+        if losses is None:
+            self._is_incomplete = True
+            return
+        values = losses.detach()
+        values = values.flatten(1).mean(1) if values.ndim > 1 else values
+        loss = None
+        if root is not losses and root.ndim == 0:
+            loss = root.detach() if part is None else part
+        may_have_penalty = loss is not None and part is None
+        with_derivative = partial(ObservedLosses, values, loss, losses.numel(), may_have_penalty)
+        self.num_awaited += 1
         root.register_hook(partial(self._begin, with_derivative))  # type: ignore[no-untyped-call]
 
     def latest(self) -> tuple[TrainingPass, ...]:
@@ -234,11 +247,12 @@ class GradientCapture:
     def next_call(self, calls_until_reading: int) -> None:
         """Begin the next interval. Gradients that no later reading can use are dropped."""
         self.discard_open()
-        self.passes_per_call = self.num_passes or self.passes_per_call
-        self.num_passes = 0
+        self.observed_per_call = self.num_since_call or self.observed_per_call
+        self.num_since_call = 0
         self.calls_until_reading = calls_until_reading
         are_single_steps = len({each.weights for each in self.passes}) == len(self.passes)
-        used_again = self.num - calls_until_reading * (self.passes_per_call or 1) if are_single_steps else 0
+        passes_per_call = max(1, (self.observed_per_call or 1) // self.observed_per_pass)
+        used_again = self.num - calls_until_reading * passes_per_call if are_single_steps else 0
         self.passes = self.passes[-used_again:] if used_again > 0 else ()
 
     def discard_open(self) -> None:
@@ -247,22 +261,22 @@ class GradientCapture:
             self._open.remove_hooks()
             self._open = None
 
-    def _begin(self, with_derivative: WithDerivative | None, derivative: Tensor) -> None:
+    def _begin(self, with_derivative: WithDerivative, derivative: Tensor) -> None:
         """The hook on the losses: their backward pass begins."""
-        term = None if with_derivative is None else with_derivative(derivative.detach())
+        term = with_derivative(derivative.detach())
         if self._open is None:
-            wanted = term is not None and self.wants_next and not self._is_small(term.values)
-            self.num_passes += 1
-            self.total_passes += 1
-            self._open = _OpenPass()  # one that is not wanted stays open until `observe`, which costs nothing
-            if wanted:
-                engine: Any = torch.autograd.Variable._execution_engine
-                engine.queue_callback(self._end)
+            self.num_begun += 1
+            self._open = _OpenPass()
+            engine: Any = torch.autograd.Variable._execution_engine
+            engine.queue_callback(self._end)
+            is_complete = self.observed_per_pass == 1 or not self._is_incomplete
+            self._is_incomplete = False
+            if is_complete and not self._is_small(term.values):
                 self._note_weights()
                 self.passes = self.passes[-(self.num - 1) :]  # before the new one: s gradients at any time
                 self._open.watch(self._measured)
-        if term is not None:
-            self._open.terms.append(term)
+        self._open.terms.append(term)
+        self.observed_per_pass = max(self.observed_per_pass, len(self._open.terms))
 
     def _end(self) -> None:
         """The backward pass has ended."""
@@ -273,8 +287,10 @@ class GradientCapture:
         reached = [p for p, part in zip(found.parameters, found.parts, strict=True) if part is not None]
         if not reached:
             return
-        row = tuple(None if part is None else as_real(part.detach()) for part in found.parts)
-        self.passes = (*self.passes, TrainingPass(row, tuple(found.terms), self._weights))
+        row = tuple(
+            None if part is None else as_real(part.detach() if part.requires_grad else part) for part in found.parts
+        )
+        self.passes = (*self.passes, TrainingPass(found.parameters, row, tuple(found.terms), self._weights))
         smallest = min(reached, key=nn.Parameter.numel)  # what is accumulated for it is kept, beside s gradients
         if smallest.grad is not None:
             self._accumulated = smallest, smallest.grad, smallest.grad._version
@@ -296,7 +312,7 @@ class GradientCapture:
             parameter, grad, version = self._accumulated
             accumulating = parameter.grad is grad and grad._version == version
         if not accumulating or _versions(self._measured) != self._versions:
-            self._weights = self.total_passes
+            self._weights = self.num_observed
             self._measured = self.parameters()
             self._versions = _versions(self._measured)
 
