@@ -151,13 +151,10 @@ def test_readings_between_steps_compare_the_last_steps(every):
     loop = Loop(every=every, unit="step")
     for number, batch in enumerate(batches(20)):
         loop.epoch([batch])
-        if number == 0 and every == 1:
-            with pytest.warns(HeldinWarning, match="at least 2 gradients"):
-                loop.stopper.step()
-            assert loop.value is None
-            continue
         loop.stopper.step()
-        if (number + 1) % every == 0:
+        if number == 0 and every == 1:
+            assert loop.value is None  # a single gradient so far
+        elif (number + 1) % every == 0:
             assert loop.value == pytest.approx(disparity(loop.rows[-5:]), rel=1e-5)
 
 
@@ -780,3 +777,74 @@ def test_the_error_of_a_missing_backward_pass_counts_the_calls_of_observe():
         measured_once(lambda stopper, losses, divide: stopper.observe(losses))
     with pytest.raises(BatchesError, match=r"and no calls of observe\(\)"):
         measured_once(lambda stopper, losses, divide: None)
+
+
+@pytest.mark.parametrize("every", [1, 4, 6, 20])
+def test_step_may_be_called_after_each_micro_batch(every):
+    loop, compared = Loop(every=every, unit="step"), []
+    for number, batch in enumerate(batches(40)):
+        loop.backward(batch, 4)
+        if number % 4 == 3:
+            loop.optimizer.step()
+            loop.optimizer.zero_grad()
+        loop.stopper.step()
+        first = number // 4 * 4  # of the micro-batches at the same weights
+        of_step = loop.rows[first : number + 1]
+        if (number + 1) % every == 0 and len(of_step) == 4:
+            assert loop.value == pytest.approx(disparity(of_step), rel=1e-5)
+            compared.append(loop.stopper.history[-1].num_batches)
+    assert compared
+    assert set(compared) == {4}
+
+
+def test_a_gradient_that_is_looked_at_before_the_backward_pass_counts_once():
+    loop = Loop()
+    for _ in range(2):
+        for batch in batches():
+            losses = per_sample(loop.model, batch)
+            loop.rows.append(hand_collected(loop.model, losses))
+            loop.stopper.observe(losses)
+            torch.autograd.grad(losses.mean(), list(loop.model.parameters()), retain_graph=True)
+            losses.mean().backward()
+            loop.optimizer.step()
+            loop.optimizer.zero_grad()
+        loop.stopper.step()
+        assert loop.value == pytest.approx(disparity(loop.rows[-5:]), rel=1e-5)
+        assert loop.stopper.history[-1].num_batches == 5
+
+
+def test_losses_that_are_observed_and_not_differentiated_do_not_count():
+    loop = Loop()
+    for _ in range(3):
+        for batch in batches(12):
+            loop.stopper.observe(per_sample(loop.model, batch))
+            loop.backward(batch)
+            loop.optimizer.step()
+            loop.optimizer.zero_grad()
+        loop.stopper.step()
+        assert loop.value == pytest.approx(disparity(loop.rows[-5:]), rel=1e-5)
+        assert loop.stopper.history[-1].num_batches == 5
+
+
+def test_outputs_beside_a_loss_are_refused_where_they_cannot_be_losses():
+    loop = Loop()
+    for x, y in batches():
+        outputs = loop.model(x)
+        loss = F.cross_entropy(outputs, y)
+        loop.stopper.observe(outputs.detach() - 5.0, loss=loss)
+        loss.backward()
+    with pytest.raises(LossError, match=r"Found a loss of 1\..* and a mean of -"):
+        loop.stopper.step()
+
+
+def test_the_reason_for_too_few_gradients_is_named():
+    short, other = Loop(), Loop()
+    short.epoch(batches(20))
+    short.stopper.step()
+    short.epoch(batches(3))
+    with pytest.warns(HeldinWarning, match="There were 3 calls of observe.. before this call of step.. and 20 before"):
+        short.stopper.step()
+    other.model = net(1)
+    with pytest.warns(HeldinWarning, match="reached no parameter of this model"):
+        other.epoch(batches())
+        other.stopper.step()

@@ -452,9 +452,9 @@ class SignalReader:
                 num = "one call" if capture.num_observed == 1 else f"{capture.num_observed or 'no'} calls"
                 raise BatchesError(
                     'With probes="training" the losses of training should be observed. Found no backward pass of '
-                    f"observed losses, and {num} of observe(). In each training step, call stopper.observe(losses) "
-                    "before losses.mean().backward(); if another tensor is differentiated, pass it too: "
-                    "stopper.observe(losses, loss=loss) before loss.backward()."
+                    f"observed losses, and {num} of observe() outside torch.no_grad(). In each training step, call "
+                    "stopper.observe(losses) before losses.mean().backward(); if another tensor is differentiated, "
+                    "pass it too: stopper.observe(losses, loss=loss) before loss.backward()."
                 )
 
         if ranks is None:
@@ -467,11 +467,12 @@ class SignalReader:
             num_passes = sum(ranks.gather(len(passes)))
         if num_passes < 2:
             found = f"{num_passes} {'since the last reading' if ranks is None else 'at the same weights on all ranks'}"
-            self.probe.warn_once(
-                "few passes",
-                f"No value at epoch {epoch}: at least 2 gradients of training are compared. Found {found}. Each "
-                "training step should call stopper.observe(losses) before its backward pass.",
-            )
+            if capture.num_observed > 1:
+                self.probe.warn_once(
+                    "few passes",
+                    f"No value at epoch {epoch}: at least 2 gradients of training are compared. Found {found}. "
+                    f"{capture.why_few()}",
+                )
             return Reading(epoch, dict.fromkeys(self.signals), num_passes)
         context = MeasurementContext(self.probe, [], training=passes, ranks=ranks)
         reading = self._read_signals(context, epoch, len(passes), first=first)

@@ -315,8 +315,9 @@ class EarlyStopping:
         """Pass on what training computed for a batch, so that it is not computed again.
 
         With `probes="training"`, pass the losses of each batch before their backward pass: the gradient is taken from
-        it. What is done to the gradients later (clipping, accumulation, reduction over ranks) has no effect. Inside
-        `torch.no_grad` the call does nothing. With `LabelWave`, pass outputs and indices, which save an evaluation
+        it. What is done to the gradients later (clipping, accumulation, reduction over ranks) has no effect. Terms of a
+        loss that have backward passes of their own look like micro-batches: add them up first. Inside `torch.no_grad`,
+        and with other probes, losses are ignored. With `LabelWave`, pass outputs and indices, which save an evaluation
         pass.
 
         Args:

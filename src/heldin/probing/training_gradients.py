@@ -58,6 +58,14 @@ class ObservedLosses:
                 'these are outputs, pass what loss_fn(outputs, targets) returns with reduction="none". If they are '
                 "losses, pass what is differentiated too: observe(losses.detach(), loss=loss)."
             )
+        mean = float(self.values.double().mean())
+        if self.loss is not None and self.may_have_penalty and float(self.loss) * mean < 0.0:
+            raise LossError(
+                "The observed loss should be a multiple of the mean of the observed losses. Found a loss of "
+                f"{float(self.loss):.4g} and a mean of {mean:.4g}. If these are outputs, pass what loss_fn(outputs, "
+                'targets) returns with reduction="none". If the loss contains something else, such as a penalty, pass '
+                "it without that."
+            )
 
     def factor(self) -> float:
         """The number by which training multiplied the mean of the losses."""
@@ -102,6 +110,7 @@ class TrainingPass:
 
     parameters: Sequence[nn.Parameter]
     row: Row  # one gradient per parameter
+    observed: int  # the number of the call of observe
     terms: tuple[ObservedLosses, ...]
     weights: int  # the same number for passes at the same weights
 
@@ -176,7 +185,8 @@ class GradientCapture:
         self.observed_per_pass = 1
         self.calls_until_reading = calls_until_reading
         self.num_awaited = 0  # calls of observe whose backward pass was to be taken
-        self.num_begun = 0  # backward passes of these
+        self.num_begun = 0  # calls of these whose backward pass began
+        self.num_unreached = 0  # backward passes that reached none of the parameters
         self._largest = 0  # number of samples
         self._is_incomplete = False  # whether the next pass may have losses that were not awaited
         self._ends_small = True  # whether the latest batch was smaller than the others; unknown at first
@@ -224,7 +234,7 @@ class GradientCapture:
         may_have_penalty = loss is not None and part is None
         with_derivative = partial(ObservedLosses, values, loss, losses.numel(), may_have_penalty)
         self.num_awaited += 1
-        root.register_hook(partial(self._begin, with_derivative))  # type: ignore[no-untyped-call]
+        root.register_hook(partial(self._begin, self.num_observed, with_derivative))  # type: ignore[no-untyped-call]
 
     def latest(self) -> tuple[TrainingPass, ...]:
         """The passes to compare: at the same weights if there are at least two such passes, else the last ones."""
@@ -250,10 +260,26 @@ class GradientCapture:
         self.observed_per_call = self.num_since_call or self.observed_per_call
         self.num_since_call = 0
         self.calls_until_reading = calls_until_reading
+        if self.num_begun:  # others may be observed and not differentiated
+            self.observed_per_pass = max(self.observed_per_pass, round(self.num_awaited / self.num_begun))
         are_single_steps = len({each.weights for each in self.passes}) == len(self.passes)
         passes_per_call = max(1, (self.observed_per_call or 1) // self.observed_per_pass)
-        used_again = self.num - calls_until_reading * passes_per_call if are_single_steps else 0
+        used_again = self.num - calls_until_reading * passes_per_call
+        if not are_single_steps and passes_per_call > 1:
+            used_again = 0  # the next reading has its own passes at the same weights
         self.passes = self.passes[-used_again:] if used_again > 0 else ()
+
+    def why_few(self) -> str:
+        """Why fewer than two passes were taken before a reading: the end of a message."""
+        expected = self.observed_per_call
+        if self.num_begun and self.num_unreached == self.num_begun:
+            return "The backward passes of the observed losses reached no parameter of this model: is another trained?"
+        if expected is not None and 0 < self.num_since_call < expected:
+            return (
+                f"There were {self.num_since_call} calls of observe() before this call of step() and {expected} before "
+                "the last one, and only the passes right before the expected end are taken."
+            )
+        return "Each training step should call stopper.observe(losses) before its backward pass."
 
     def discard_open(self) -> None:
         """Remove the hooks of a backward pass that did not end."""
@@ -261,19 +287,20 @@ class GradientCapture:
             self._open.remove_hooks()
             self._open = None
 
-    def _begin(self, with_derivative: WithDerivative, derivative: Tensor) -> None:
+    def _begin(self, number: int, with_derivative: WithDerivative, derivative: Tensor) -> None:
         """The hook on the losses: their backward pass begins."""
         term = with_derivative(derivative.detach())
         if self._open is None:
             self.num_begun += 1
-            self._open = _OpenPass()
+            self._open = _OpenPass(number)
             engine: Any = torch.autograd.Variable._execution_engine
             engine.queue_callback(self._end)
             is_complete = self.observed_per_pass == 1 or not self._is_incomplete
             self._is_incomplete = False
             if is_complete and not self._is_small(term.values):
                 self._note_weights()
-                self.passes = self.passes[-(self.num - 1) :]  # before the new one: s gradients at any time
+                others = tuple(each for each in self.passes if each.observed != number)  # the last pass counts
+                self.passes = others[-(self.num - 1) :]  # before the new one: s gradients at any time
                 self._open.watch(self._measured)
         self._open.terms.append(term)
         self.observed_per_pass = max(self.observed_per_pass, len(self._open.terms))
@@ -286,11 +313,13 @@ class GradientCapture:
             return
         reached = [p for p, part in zip(found.parameters, found.parts, strict=True) if part is not None]
         if not reached:
+            self.num_unreached += 1
             return
         row = tuple(
             None if part is None else as_real(part.detach() if part.requires_grad else part) for part in found.parts
         )
-        self.passes = (*self.passes, TrainingPass(found.parameters, row, tuple(found.terms), self._weights))
+        new = TrainingPass(found.parameters, row, found.number, tuple(found.terms), self._weights)
+        self.passes = (*self.passes, new)
         smallest = min(reached, key=nn.Parameter.numel)  # what is accumulated for it is kept, beside s gradients
         if smallest.grad is not None:
             self._accumulated = smallest, smallest.grad, smallest.grad._version
@@ -328,9 +357,10 @@ def _largest_group(sizes: Mapping[int, int]) -> int:
 
 
 class _OpenPass:
-    """A backward pass that is running."""
+    """A backward pass that is running, through the losses of this call of `observe`."""
 
-    def __init__(self) -> None:
+    def __init__(self, number: int) -> None:
+        self.number = number
         self.terms: list[ObservedLosses] = []
         self.parameters: Sequence[nn.Parameter] = ()
         self.parts: list[Tensor | None] = []
