@@ -4,6 +4,7 @@ from pathlib import Path
 
 from paper import (
     alternatives,
+    choice,
     costs,
     fig_batch_size,
     fig_bgp_vs_gen,
@@ -74,5 +75,6 @@ ITEMS = (
     fig_inner_prod.ITEM,
     alternatives.ITEM,
     settings_table.ITEM,
+    choice.ITEM,
 )
 PAPER = Paper(Path(__file__).parent, {item.label: item for item in ITEMS}, prepare_data, describe_key)

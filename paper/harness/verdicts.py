@@ -24,7 +24,6 @@ from paper.harness.items import Item, Result
 PER_RUN, MEAN_CURVE = PROTOCOLS = (Protocol.PER_RUN.value, Protocol.MEAN_CURVE.value)
 CLAIM_COLUMNS = ("claim", "paper", "ours", "n", "compared with", "verdict")
 HEADLINE_COLUMNS = ("claim", "paper", "ours, at the paper's size", "ours, at laptop size", "verdict", "items")
-ONE_SEED = ", one seed"
 AT_SIZE = {"paper": "ours, at the paper's size", "laptop": "ours, at laptop size"}
 """The columns of our numbers, by profile; the paper's own size comes first."""
 HOLDS, HOLDS_NOT = 2 / 3, 1 / 3  # at least, and at most, this fraction of the comparisons
@@ -210,7 +209,7 @@ def headline_table(headlines: Sequence[Headline], judged: Mapping[str, Sequence[
             printed = [claim.value for _, claim in claims if abs(claim.value) != 1.0]  # 1 and -1 stand for a sign
             ours = {profile: _Agreement.of(headline, each, PER_RUN) for profile, each in found.items()}
             verdicts = [
-                f"{agreement.verdict} ({SIZE_NAMES[profile]}{ONE_SEED * (agreement.is_single and profile == 'paper')})"
+                f"{agreement.verdict} ({SIZE_NAMES[profile]}{agreement.seeds * (profile == 'paper')})"
                 for profile in AT_SIZE
                 if (agreement := ours.get(profile)) is not None and agreement.num
             ]
@@ -235,7 +234,7 @@ class _Agreement:
     agreeing: int
     clearly: int | None  # None without a spread over seeds
     clearly_not: int
-    is_single: bool  # each number is that of one run, of which there should be several
+    num_seeds: int  # the largest number of runs behind a number; 0 if numbers are not means over runs
 
     @classmethod
     def of(cls, headline: Headline, claims: Sequence[tuple[JudgedItem, Claim]], protocol: str) -> _Agreement:
@@ -257,7 +256,7 @@ class _Agreement:
             sum(num for (agreeing, _), num in agrees.items() if agreeing),
             agrees[True, True] if has_spread else None,
             agrees[False, True],
-            headline.sign != 0 and set(sizes) == {1},
+            max(sizes, default=0) if headline.sign else 0,
         )
 
     @property
@@ -265,7 +264,13 @@ class _Agreement:
         return len(self.values)
 
     @property
+    def seeds(self) -> str:
+        return f", {self.num_seeds} seed{'s' * (self.num_seeds > 1)}" if self.num_seeds else ""
+
+    @property
     def verdict(self) -> str:
+        if self.clearly == 0 == self.clearly_not:
+            return "unclear"
         part = self.agreeing / self.num
         return "holds" if part >= HOLDS else "does not hold" if part <= HOLDS_NOT else "partly"
 

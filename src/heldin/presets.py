@@ -81,7 +81,7 @@ class Preset:
 
 _STUDY = "the study, 135 runs of networks that learn, each by its own curve: study/README.md"
 _FOLDS = "the study, 135 runs with folds of 45 settings, each by its own curve: study/README.md"
-_PAPER_RECORDS = "the bundled records, 480 runs at laptop size: paper/README.md"
+_PAPER_RECORDS = "the bundled records at laptop size: paper/README.md"
 
 PRESETS: Mapping[str, Preset] = MappingProxyType(
     {

@@ -94,7 +94,7 @@ def test_a_headline_has_the_papers_numbers_ours_at_each_size_and_a_verdict():
         "paper": "-0.75 points, 4 of 5",  # 1 and -1 stand for a sign, so the mean is over the printed numbers
         PAPER: "+1 points, 0 of 1",
         LAPTOP: "-0.775 points, 3 of 4 (2 clearly, 1 clearly not); 4 of 4 on the mean curve",
-        "verdict": "does not hold (paper's size, one seed); holds (laptop)",
+        "verdict": "does not hold (paper's size, 1 seed); holds (laptop)",
         "items": "tab:x",
     }
 
@@ -110,6 +110,13 @@ def test_the_verdict_on_a_headline_follows_from_how_many_comparisons_agree(agree
     numbers = {str(index): {NO_PROTOCOL: Estimate(sign, None, 1)} for index, sign in enumerate(signs)}
     (row,) = headline_table([Headline("Yes.", ("*",), sign=1)], {"laptop": [one(*claims, **numbers)]}).rows
     assert row["verdict"] == f"{verdict} (laptop)"
+
+
+def test_a_headline_is_unclear_if_no_comparison_is_clear():
+    claims = [Claim("tab:x", str(index), 1.0, statement=True) for index in range(3)]
+    numbers = {str(index): {PER_RUN: Estimate(0.1 * (index + 1), 1.0, 2)} for index in range(3)}
+    (row,) = headline_table([Headline("Yes.", ("*",), sign=1)], {"paper": [one(*claims, **numbers)]}).rows
+    assert row["verdict"] == "unclear (paper's size, 2 seeds)"
 
 
 def test_without_a_sign_a_reproduced_claim_agrees():

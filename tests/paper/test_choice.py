@@ -1,0 +1,47 @@
+"""The rule that chose the laptop settings on CIFAR, and what it chose on the bundled records."""
+
+from dataclasses import replace
+
+import pytest
+
+from heldin.lab.bundles import read_records
+from paper.choice import CANDIDATES, CHOSEN, Learning, choose, learning_of, needed
+from paper.items import PAPER
+
+PASSES = Learning(best_epoch=10, epochs=40, of_chance=0.6, train_error=0.0, wrong_labels=0.0)
+
+
+def test_a_network_that_learns_passes():
+    assert PASSES.failures == []
+
+
+@pytest.mark.parametrize(
+    ("change", "failure"),
+    [
+        ({"of_chance": 0.71}, "test error"),
+        ({"train_error": 0.02}, "training error"),
+        ({"train_error": 0.46, "wrong_labels": 0.45}, "training error"),
+        ({"best_epoch": 3}, "best epoch"),
+        ({"best_epoch": 21}, "best epoch"),
+    ],
+)
+def test_each_part_of_the_rule_can_fail(change, failure):
+    assert replace(PASSES, **change).failures == [failure]
+
+
+def test_the_first_that_passes_is_chosen_or_else_the_lowest_test_error():
+    first, second, third = CANDIDATES["CIFAR-10, VGG"][:3]
+    fails, better = replace(PASSES, of_chance=0.9), replace(PASSES, of_chance=0.8)
+    assert choose({first: fails, second: PASSES, third: PASSES}) == second
+    assert choose({first: fails, second: PASSES, third: None}) == second
+    assert choose({first: None, second: PASSES}) is None
+    assert choose({first: fails, second: better, third: fails}) == second
+
+
+@pytest.mark.parametrize("kind", CHOSEN)
+def test_the_settings_are_those_that_the_rule_chooses_on_the_bundled_records(kind):
+    specs = needed(kind)
+    assert not any(spec.signals for spec in specs)
+    records, _ = read_records(PAPER.results("laptop"), specs)
+    found = {record.spec: learning_of(record) for record in records}
+    assert choose({spec: found[spec] for spec in specs}) == CANDIDATES[kind][CHOSEN[kind]]
