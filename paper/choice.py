@@ -221,6 +221,6 @@ ITEM = Item(
     stage=1,
     specs=lambda profile: [spec for kind in CHOSEN for spec in needed(kind)] if profile == "laptop" else [],
     build=build,
-    laptop=(__doc__ or "").split("\n\n", 1)[1],
+    laptop=(__doc__ or "").split("\n\n", 1)[1].strip(),
     seconds=seconds_of,
 )
