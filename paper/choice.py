@@ -10,7 +10,9 @@ test loss.
 Candidates are listed in the order of preference: few samples first, then the network that resembles the paper's most.
 The first that passes is used for all runs of settings of this kind, and later ones are not run; settings with another
 depth, width, optimizer or batch size change only that. If none passes, the candidate with the lowest test error is
-used, and the table says so. The runs of candidates record no signals, so no signal could influence the choice.
+used, and the table says so. No candidate has more than 5,000 samples. The last candidate of each kind of CIFAR-10 with
+random labels was added after the others had failed: a lower learning rate, or a narrower network. The runs of
+candidates record no signals, so no signal could influence the choice.
 """
 
 from __future__ import annotations
@@ -60,7 +62,13 @@ CANDIDATES: dict[str, list[RunSpec]] = {
         (_VGG13, 5000, 0.02),
     ),
     "CIFAR-10, VGG, 50 % random": _candidates(
-        CIFAR10, (_VGG13, 2560, 0.02), (_VGG8, 2560, 0.02), (_VGG13, 5000, 0.02), (_VGG8, 5000, 0.02), label_noise=0.5
+        CIFAR10,
+        (_VGG13, 2560, 0.02),
+        (_VGG8, 2560, 0.02),
+        (_VGG13, 5000, 0.02),
+        (_VGG8, 5000, 0.02),
+        (_VGG8, 5000, 0.005),
+        label_noise=0.5,
     ),
     "CIFAR-10, ResNet-18": _candidates(
         CIFAR10,
@@ -71,15 +79,16 @@ CANDIDATES: dict[str, list[RunSpec]] = {
         (_RESNET18, 5000, 0.02),
     ),
     "CIFAR-10, ResNet-18, 50 % random": _candidates(
-        CIFAR10, (_RESNET18, 2560, 0.02), (_RESNET18, 5000, 0.02), (_RESNET8, 5000, 0.05), label_noise=0.5
+        CIFAR10,
+        (_RESNET18, 2560, 0.02),
+        (_RESNET18, 5000, 0.02),
+        (_RESNET8, 5000, 0.05),
+        (_RESNET8.with_(scale=0.5), 5000, 0.05),
+        label_noise=0.5,
     ),
     "CIFAR-10, fully connected": _candidates(CIFAR10, (_FC, 2560, 0.05), (_FC, 5000, 0.05), (_FC, 5000, 0.02)),
-    "CIFAR-100": _candidates(
-        CIFAR100, (_RESNET18, 5000, 0.05), (_CNN, 5000, 0.02), (_RESNET18, 12800, 0.05), (_CNN, 12800, 0.02)
-    ),
-    "CIFAR-100, 50 % random": _candidates(
-        CIFAR100, (_RESNET18, 5000, 0.05), (_CNN, 5000, 0.02), (_CNN, 12800, 0.02), label_noise=0.5
-    ),
+    "CIFAR-100": _candidates(CIFAR100, (_RESNET18, 5000, 0.05), (_CNN, 5000, 0.02)),
+    "CIFAR-100, 50 % random": _candidates(CIFAR100, (_RESNET18, 5000, 0.05), (_CNN, 5000, 0.02), label_noise=0.5),
 }
 """The candidates of each kind of setting, in the order of preference."""
 
