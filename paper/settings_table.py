@@ -64,6 +64,7 @@ SETTINGS = (
 )
 
 COLUMNS: dict[str, Callable[[RunSpec], Cell]] = {
+    "network": lambda spec: spec.model,
     "training samples": lambda spec: f"{spec.num_samples or NUM_SAMPLES[spec.dataset][0]:,}",
     "test samples": lambda spec: f"{NUM_SAMPLES[spec.dataset][1]:,}",
     "width": lambda spec: f"{spec.scale:g}",
