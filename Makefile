@@ -7,6 +7,8 @@ LAB := $(VENV)/.installed-lab
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt
 
+unexport PYTHONDONTWRITEBYTECODE  # or every process of the tests would compile torch again
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all test-pythons lint types bench docs dist format clean
 
