@@ -145,7 +145,7 @@ ITEM = Item(
     findings="In accuracy the paper's rule is better than k-fold in most settings, however batches are drawn, and "
     "needs the re-scaling. k+-fold, which trains again on all the data, is better than both if each run is stopped by "
     "its own curve. In loss k-fold is better. These runs are short: with clean labels, training to the end is mostly "
-    "better in accuracy than stopping; with half of the labels random, on MNIST, it is far worse.",
+    "better in accuracy than stopping; with half of the labels random it is far worse.",
     seconds=seconds_of,
     inline=True,
 )

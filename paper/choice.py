@@ -203,7 +203,7 @@ def choose(found: Mapping[RunSpec, Learning | None]) -> RunSpec | None:
 
 def _learning(runs: Runs, spec: RunSpec) -> Learning | None:
     group = runs.group(spec)
-    return None if group is None else learning_of(group.full[0])
+    return None if group is None or not group.full else learning_of(group.full[0])
 
 
 def _describe(spec: RunSpec) -> dict[str, str]:

@@ -140,26 +140,24 @@ LIMITED_MNIST = Setting(
 NOISY_CIFAR100_18 = Setting(
     "c100_r18_noisy",
     "CIFAR-100, ResNet-18, noisy",
-    _RESNETS_100.with_(model="resnet18", label_noise=0.5),
+    None,
     RunSpec(dataset="cifar100", num_samples=1280, model="resnet18", init="xavier_uniform", label_noise=0.5, epochs=200),
-    TEN_FOLDS,
-    seconds=(2.9, 1.45),
+    {"paper": 10},
 )
 NOISY_CIFAR100_34 = Setting(
     "c100_r34_noisy",
     "CIFAR-100, ResNet-34, noisy",
-    _RESNETS_100.with_(model="resnet34", init="he_normal", label_noise=0.5),
+    None,
     RunSpec(dataset="cifar100", model="resnet34", init="he_normal", label_noise=0.5, epochs=100),
-    {"laptop": 5, "paper": 10},
-    seconds=(5.4, 2.5),
+    {"paper": 10},
 )
 NOISY_CIFAR10 = Setting(
     "c10_vgg13_noisy",
     "CIFAR-10, VGG-13, noisy",
-    _VGGS.with_(model="vgg13", init="he_normal", label_noise=0.5),
+    chosen("CIFAR-10, VGG, 50 % random"),
     RunSpec(dataset="cifar10", model="vgg13", init="he_normal", label_noise=0.5, epochs=100),
-    TEN_FOLDS,
-    seconds=(3.0, 1.6),
+    {"laptop": 5, "paper": 10},
+    seconds=(11.0, 6.5),
 )
 NOISY_MNIST = Setting(
     "mnist_alexnet_noisy",
@@ -269,7 +267,7 @@ NOISE_FC_CIFAR10 = _noise(
 NOISE_CIFAR100 = _noise(
     "c100_noise",
     "CIFAR-100, ResNet-18",
-    NOISY_CIFAR100_18.laptop,  # at 50 % the same runs as in the comparison with k-fold
+    _RESNETS_100.with_(model="resnet18"),
     RunSpec(dataset="cifar100", model="resnet18", init="xavier_uniform", epochs=200),
     2.9,
 )

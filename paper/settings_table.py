@@ -79,7 +79,7 @@ def settings_table(runs: Runs) -> Table:
     rows = []
     for setting in SETTINGS:
         here, there = setting.laptop, setting.paper
-        row = {name: _both(cell(here), cell(there)) for name, cell in COLUMNS.items()}
+        row = {name: _both("-" if here is None else cell(here), cell(there)) for name, cell in COLUMNS.items()}
         folds = _both(*(str(setting.folds.get(profile, "-")) for profile in ("laptop", "paper")))
         rows.append({"setting": setting.title, **row, "folds": folds, "learns": _learns(runs, setting)})
     return Table(("setting", *COLUMNS, "folds", "learns"), tuple(rows))

@@ -49,8 +49,8 @@ def threshold_results(runs: Runs, settings: Sequence[Setting], *, in_detail: Seq
 
 def threshold_methods(runs: Runs, setting: Setting, name: str) -> list[StoppingMethod]:
     """Return disparity ("gd") or k-fold ("cv") at each threshold; empty if it was not run."""
-    group, method = group_of(runs, setting), stopping_methods(setting, runs.profile)[name]
-    if group is None or not can_evaluate(group, method):
+    group, method = group_of(runs, setting), stopping_methods(setting, runs.profile).get(name)
+    if group is None or method is None or not can_evaluate(group, method):
         return []
     return [replace(method, rule=rule) for rule in thresholds()]
 

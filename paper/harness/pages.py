@@ -70,7 +70,7 @@ def write_result(judged: JudgedItem, folder: Path, profile: str) -> list[Path]:
         files.append(_write(path.with_suffix(".csv"), data))
         axes = display.plot()
         if not axes.get_title():
-            axes.set_title(f"{label}, {name}", fontsize="small")
+            axes.set_title(f"{label}, {judged.describe(name.replace('-', '.'))}", fontsize="small")
         axes.figure.savefig(path, dpi=80, metadata={"Software": None})
         plt.close(axes.figure)
         files.append(path)

@@ -24,6 +24,9 @@ from paper.stops import PROTOCOL_TEXT
 UNANSWERED = {  # what the laptop profile cannot answer
     "tab:mrnet": ("abnormal.", "acl.", "meniscus.", "tasks."),  # BreastMNIST is used instead
     "fig:batch_size": ("b.", "c."),  # one sweep of three
+    **dict.fromkeys(  # no network learns CIFAR-100 with half of the labels random
+        ("tab:kfoldn", "fig:kfoldn", "fig:senmain", "tab:robustnessn", "costs"), ("c100_r18_noisy", "c100_r34_noisy")
+    ),
 }
 NOT_IN_THE_PAPER = {"alternatives", "settings", "choice"}
 ALLOWED = {"heldin.lab", "heldin.rules", "heldin.signals", "heldin.errors"}
@@ -113,7 +116,7 @@ def test_every_claim_gets_a_number_or_a_remark(item, results):
         assert any(word in words for word in ("never", "did not", "stopped in")), (key, words)
 
 
-@pytest.mark.parametrize("label", UNANSWERED)
+@pytest.mark.parametrize("label", sorted(UNANSWERED.keys() - {"costs"}))  # invented runs take no time
 def test_the_paper_profile_answers_what_the_laptop_profile_cannot(label, invented_runs):
     item = PAPER.items[label]
     result = item.build(invented_runs(item, "paper"))
@@ -172,13 +175,17 @@ def test_no_method_is_listed_twice(label, results):
 
 
 def test_the_table_of_settings_shows_the_papers_numbers_that_differ_and_which_networks_learn(runs):
-    rows = {row["setting"]: row for row in settings_table(runs).rows}
-    row = rows["CIFAR-100, ResNet-34, noisy"]
-    assert row["training samples"] == "1,280 (50,000)"
+    table = settings_table(runs.only(PAPER.items["settings"].specs("laptop")))
+    rows = {row["setting"]: row for row in table.rows}
+    row = rows["CIFAR-10, VGG-13, noisy"]
+    assert row["network"] == "vgg8 (vgg13)"
+    assert row["training samples"] == "5,000 (50,000)"
     assert row["test samples"] == "2,000 (10,000)"
-    assert row["learning rate"] == "0.16 (0.01)"
+    assert row["learning rate"] == "0.005 (0.01)"
     assert row["folds"] == "5 (10)"
     assert rows["MNIST, AlexNet, limited"]["training samples"] == "256"
+    assert rows["CIFAR-100, ResNet-34, noisy"]["folds"] == "- (10)"
+    assert rows["CIFAR-100, ResNet-34, noisy"]["learns"] == "not run"
     assert rows["CIFAR-10, VGG-16"]["folds"] == "-"
     assert rows["MNIST, AlexNet, limited"]["learns"] == "no: training error (3 of 3)"
     assert row["learns"] == "yes (3 of 3 runs)"
