@@ -9,16 +9,16 @@ test loss.
 
 Candidates are listed in the order of preference: few samples first, then the network that resembles the paper's most.
 The first that passes is used for all runs of settings of this kind, and later ones are not run; settings with another
-depth, width, optimizer or batch size change only that. If none passes, the candidate with the lowest test error is
-used, and the table says so; if even that one is above 90 % of guessing, settings of this kind are not run at laptop
-size. No candidate has more than 5,000 samples. The last candidate of CIFAR-100, and of each kind
-with random labels, was added after the others had failed: another learning rate, or a narrower network. ResNet-18 is
-not a candidate of CIFAR-100 with random labels, since it already fails without them. The runs of candidates record no
-signals, so no signal could influence the choice.
+depth, width, optimizer or batch size change only that. If none passes, but some fail by their test error alone, the
+one with the lowest test error is used, and the table says so, unless it is above 90 % of guessing. Otherwise settings
+of this kind are not run at laptop size: a network that does not fit its labels, or whose best epoch is at the end of
+training, leaves nothing for early stopping to gain. No candidate has more than 5,000 samples. The last candidate of
+each kind with random labels, and VGG-8 on CIFAR-100, were added after the others had failed. ResNet-18 is not a
+candidate of CIFAR-100 with random labels, since it already fails without them.
 
-So far VGG, with clean and with random labels, is used in tab:kfoldl and tab:kfoldn; the other settings on CIFAR still
-have the sizes of `paper/settings.py`. What was chosen for CIFAR-100 was run and is not used: its test loss jumps from
-epoch to epoch, which the rule does not see.
+The runs of candidates record no signals. One choice was made after signals had been read: that candidates which fail by
+more than their test error are not used was decided when a CNN on CIFAR-100, the choice until then, had been run with
+signals. Its test loss jumps between 4 and 9 from epoch to epoch, above that of guessing (4.6).
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from paper.plots import SettingCurvesDisplay
 
 SEED = 100
 MAX_OF_CHANCE = 0.7
+TEST_ERROR = "test error"
 MAX_USED_OF_CHANCE = 0.9  # if no candidate passes
 MAX_TRAIN_ERROR = 0.01  # without label noise
 BEST_BETWEEN = (0.1, 0.5)  # of the horizon
@@ -94,8 +95,17 @@ CANDIDATES: dict[str, list[RunSpec]] = {
         label_noise=0.5,
     ),
     "CIFAR-10, fully connected": _candidates(CIFAR10, (_FC, 2560, 0.05), (_FC, 5000, 0.05), (_FC, 5000, 0.02)),
-    "CIFAR-100": _candidates(CIFAR100, (_RESNET18, 5000, 0.05), (_CNN, 5000, 0.02), (_CNN, 5000, 0.05)),
-    "CIFAR-100, 50 % random": _candidates(CIFAR100, (_CNN, 5000, 0.02), (_CNN, 5000, 0.05), label_noise=0.5),
+    "CIFAR-100": _candidates(
+        CIFAR100,
+        (_RESNET18, 5000, 0.05),
+        (_CNN, 5000, 0.02),
+        (_CNN, 5000, 0.05),
+        (_VGG8, 5000, 0.01),
+        (_VGG8.with_(scale=0.5), 5000, 0.01),
+    ),
+    "CIFAR-100, 50 % random": _candidates(
+        CIFAR100, (_CNN, 5000, 0.02), (_CNN, 5000, 0.05), (_VGG8, 5000, 0.01), label_noise=0.5
+    ),
 }
 """The candidates of each kind of setting, in the order of preference."""
 
@@ -103,9 +113,9 @@ CHOSEN = {
     "CIFAR-10, VGG": 1,
     "CIFAR-10, VGG, 50 % random": 4,
     "CIFAR-10, ResNet-18": 2,
-    "CIFAR-10, ResNet-18, 50 % random": 3,
+    "CIFAR-10, ResNet-18, 50 % random": 2,
     "CIFAR-10, fully connected": 0,
-    "CIFAR-100": 1,
+    "CIFAR-100": None,
     "CIFAR-100, 50 % random": None,
 }
 """The number of the candidate that the rule chose, by kind; None if settings of this kind are not run."""
@@ -156,7 +166,7 @@ class Learning:
         return [
             text
             for text, holds in (
-                ("test error", self.of_chance <= MAX_OF_CHANCE),
+                (TEST_ERROR, self.of_chance <= MAX_OF_CHANCE),
                 ("training error", self.train_error <= max(self.wrong_labels, MAX_TRAIN_ERROR)),
                 ("best epoch", low <= self.best_epoch <= high),
             )
@@ -190,19 +200,19 @@ def choice_table(runs: Runs) -> Table:
 
 
 def choose(found: Mapping[RunSpec, Learning | None]) -> RunSpec | None:
-    """Return the first candidate that passes; if none does, the one with the lowest test error.
+    """Return the first candidate that passes; if none does, the lowest test error of those that fail by nothing else.
 
-    None if a candidate was not run, or if the lowest test error is close to that of guessing.
+    None if a candidate was not run, if all fail by more, or if the lowest test error is close to that of guessing.
     """
-    failed: dict[RunSpec, Learning] = {}
+    usable: dict[RunSpec, Learning] = {}
     for spec, learning in found.items():
         if learning is None:
             return None
         if not learning.failures:
             return spec
-        failed[spec] = learning
-    best = min(failed, key=lambda spec: failed[spec].of_chance)
-    return best if failed[best].of_chance <= MAX_USED_OF_CHANCE else None
+        if learning.failures == [TEST_ERROR] and learning.of_chance <= MAX_USED_OF_CHANCE:
+            usable[spec] = learning
+    return min(usable, key=lambda spec: usable[spec].of_chance, default=None)
 
 
 def _learning(runs: Runs, spec: RunSpec) -> Learning | None:

@@ -29,7 +29,7 @@ def test_each_part_of_the_rule_can_fail(change, failure):
     assert replace(PASSES, **change).failures == [failure]
 
 
-def test_the_first_that_passes_is_chosen_or_else_the_lowest_test_error():
+def test_the_first_that_passes_is_chosen_or_else_the_lowest_of_those_that_fail_by_test_error_alone():
     first, second, third = CANDIDATES["CIFAR-10, VGG"][:3]
     fails, better = replace(PASSES, of_chance=0.9), replace(PASSES, of_chance=0.8)
     assert choose({first: fails, second: PASSES, third: PASSES}) == second
@@ -37,6 +37,8 @@ def test_the_first_that_passes_is_chosen_or_else_the_lowest_test_error():
     assert choose({first: None, second: PASSES}) is None
     assert choose({first: fails, second: better, third: fails}) == second
     assert choose({first: replace(PASSES, of_chance=0.91)}) is None
+    assert choose({first: fails, second: replace(better, train_error=0.5)}) == first
+    assert choose({first: replace(better, best_epoch=39)}) is None
 
 
 @pytest.mark.parametrize("kind", CHOSEN)
