@@ -101,7 +101,6 @@ CANDIDATES: dict[str, list[RunSpec]] = {
         (_CNN, 5000, 0.02),
         (_CNN, 5000, 0.05),
         (_VGG8, 5000, 0.01),
-        (_VGG8.with_(scale=0.5), 5000, 0.01),
     ),
     "CIFAR-100, 50 % random": _candidates(
         CIFAR100, (_CNN, 5000, 0.02), (_CNN, 5000, 0.05), (_VGG8, 5000, 0.01), label_noise=0.5
