@@ -51,6 +51,16 @@ _FC = _NO_SIGNALS.with_(model="fully_connected", init="xavier_uniform", batch_si
 _CNN = _NO_SIGNALS.with_(model="cnn_batchnorm", scale=2.0, init="he_normal", batch_size=64, epochs=30)
 
 
+RATES = {
+    "momentum": (0.01, 0.002),
+    "adagrad": (0.01, 0.002),
+    "adadelta": (1.0, 0.2),
+    "rmsprop": (0.01, 0.001, 0.0002),
+    "adam": (0.001, 0.0002),
+}
+"""Learning rates of optimizers other than SGD: torch's default first, for SGD with momentum the paper's rate of SGD."""
+
+
 def _candidates(dataset: str, *networks: tuple[RunSpec, int, float], label_noise: float = 0.0) -> list[RunSpec]:
     """Return the candidates of a kind of setting, from networks with numbers of samples and learning rates."""
     return [
@@ -105,6 +115,11 @@ CANDIDATES: dict[str, list[RunSpec]] = {
     "CIFAR-100, 50 % random": _candidates(
         CIFAR100, (_CNN, 5000, 0.02), (_CNN, 5000, 0.05), (_VGG8, 5000, 0.01), label_noise=0.5
     ),
+    "CIFAR-10, VGG, squared error": _candidates(CIFAR10, *((_VGG8.with_(loss="mse"), 1280, r) for r in (0.02, 0.08))),
+    **{
+        f"CIFAR-10, VGG, {name}": _candidates(CIFAR10, *((_VGG8.with_(optimizer=name), 1280, r) for r in rates))
+        for name, rates in RATES.items()
+    },
 }
 """The candidates of each kind of setting, in the order of preference."""
 
@@ -114,7 +129,7 @@ CHOSEN = {
     "CIFAR-10, ResNet-18": 2,
     "CIFAR-10, ResNet-18, 50 % random": 2,
     "CIFAR-10, fully connected": 0,
-    "CIFAR-100": None,
+    "CIFAR-100": 3,
     "CIFAR-100, 50 % random": None,
 }
 """The number of the candidate that the rule chose, by kind; None if settings of this kind are not run."""
