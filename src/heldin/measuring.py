@@ -364,7 +364,12 @@ class SignalReader:
         drawn: Drawn = self._draw(loader, number) if ranks is None else self._draw_part(loader, number, ranks)
         others = None
         if against is not None:
-            others = draw(against, self.batches, seed=derive_seed(self.seed, "against", number))
+            others = draw(
+                against,
+                self.batches,
+                seed=derive_seed(self.seed, "against", number),
+                count_samples=self.probe.loss.count_samples,
+            )
         reading = self.read_batches(
             drawn.batches,
             epoch=epoch,
@@ -413,7 +418,9 @@ class SignalReader:
         self._refuse_single_batch(loader)
         pooling = any(signal.needs.pools_losses for signal in self.signals.values())
         wanted = max(self.batches, self.pool) if pooling else self.batches
-        drawn = draw(loader, wanted, seed=derive_seed(self.seed, "draw", number))
+        drawn = draw(
+            loader, wanted, seed=derive_seed(self.seed, "draw", number), count_samples=self.probe.loss.count_samples
+        )
         if self.probe.loss.num_samples is None:
             refuse_samples_second(loader, drawn)
         batches, num_parts = drawn[: self.batches], 1
@@ -428,7 +435,13 @@ class SignalReader:
 
         def draw_part() -> list[Batch]:
             self._refuse_single_batch(loader)
-            drawn = draw(loader, self.batches, seed=derive_seed(self.seed, "draw", number), part=ranks.part())
+            drawn = draw(
+                loader,
+                self.batches,
+                seed=derive_seed(self.seed, "draw", number),
+                part=ranks.part(),
+                count_samples=self.probe.loss.count_samples,
+            )
             if drawn and self.probe.loss.num_samples is None:
                 refuse_samples_second(loader, drawn)
             return drawn

@@ -420,6 +420,19 @@ def test_the_sample_depends_on_seed_and_measurement():
     assert sample(3, range(50), 1, 1) == choices[1, 1]
 
 
+def test_a_small_last_batch_is_left_out_if_two_others_are_kept():
+    def batches(*sizes):
+        return [(np.zeros((size, 2)), np.zeros(size)) for size in sizes]
+
+    def sizes(num, *given, seed=0):
+        return [len(x) for x, _ in sample(num, batches(*given), seed)]
+
+    assert sizes(3, 4, 4, 1) == [4, 4]
+    assert sizes(3, 4, 1) == [4, 1]
+    assert sizes(3, 4, 4, 2) == [4, 4, 2]
+    assert all(sizes(3, *[4] * 5, 1, *[4] * 5, 1, seed=seed) == [4] * 3 for seed in range(20))
+
+
 def test_earlier_batches_stay_until_there_are_enough_new_ones():
     sampler = ReservoirSampler(3, seed=0)
     for batch in "abcd":

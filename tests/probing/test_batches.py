@@ -94,8 +94,11 @@ class Prebatched(Dataset):
 class Stream(IterableDataset):
     """Each pass is a new one, in a new order."""
 
+    def __init__(self, size=40):
+        self.size = size
+
     def __iter__(self):
-        yield from torch.randperm(40).tolist()
+        yield from torch.randperm(self.size).tolist()
 
 
 class Restartable:
@@ -173,6 +176,10 @@ SIZES = {  # of at most 5 batches of 4 samples
     "last batch below half the size": (lambda: loader_of(9), [4, 4]),
     "last batch below half the size, weighted": (lambda: weighted(9), [4, 4]),
     "last batch below half the size, one other": (lambda: loader_of(5), [4, 1]),
+    "last batch below half the size, list": (lambda: list(loader_of(9)), [4, 4]),
+    "last batch below half the size, list of two": (lambda: list(loader_of(5)), [4, 1]),
+    "last batch below half the size, stream": (lambda: DataLoader(Stream(9), batch_size=4), [4, 4]),
+    "enough others, list": (lambda: list(loader_of(41)), [4] * 5),
     "enough others, shuffled": (lambda: loader_of(23), [4] * 5),
     "enough others, in order": (lambda: loader_of(23, shuffle=False), [4] * 5),
     "enough others, subset": (lambda: sampled(SubsetRandomSampler(range(23))), [4] * 5),

@@ -207,13 +207,22 @@ class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
             self.model.stop_training = True
 
 
+def _num_samples(batch: object) -> int:
+    """The largest first dimension of the arrays of a batch."""
+    return max((len(array) for array in keras.tree.flatten(batch) if getattr(array, "ndim", 0)), default=0)
+
+
 class ReservoirSampler:
-    """Keeps `num` of the batches since the last measurement, each with equal probability (reservoir sampling)."""
+    """Keeps `num` of the batches since the last measurement, each with equal probability (reservoir sampling).
+
+    A batch of less than half the size of the largest, the last one of an epoch, is left out if two others are kept.
+    """
 
     def __init__(self, num: int, seed: int) -> None:
         self.batches: deque[object] = deque(maxlen=num)
         self.num = num
         self.seed = seed
+        self._largest = 0
         self.restart(0)
 
     def restart(self, num_measurements: int) -> None:
@@ -222,6 +231,10 @@ class ReservoirSampler:
 
     def add(self, batch: object) -> None:
         """Keep the batch, or not."""
+        size = _num_samples(batch)
+        self._largest = max(self._largest, size)
+        if 2 * size < self._largest and len(self.batches) >= 2:
+            return
         self._seen += 1
         if self._seen <= self.num:
             self.batches.append(batch)

@@ -37,13 +37,27 @@ Rebuild: TypeAlias = Callable[[Sequence[Tensor]], Batch]
 OTHER_BATCHES = "For other batches pass loss_fn=None and sample_losses=f with f(model, batch) -> tensor of shape (m,)."
 
 
-def draw(source: Iterable[Batch], num_batches: int, *, seed: int, part: slice = slice(None)) -> list[Batch]:
+def num_rows(batch: Batch) -> int | None:
+    """Return the first dimension of all tensors of a batch; None if they differ."""
+    sizes = {tensor.shape[0] for tensor in tensors_of(batch) if tensor.ndim}
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+def draw(
+    source: Iterable[Batch],
+    num_batches: int,
+    *,
+    seed: int,
+    part: slice = slice(None),
+    count_samples: Callable[[Batch], int | None] = num_rows,
+) -> list[Batch]:
     """Return at most `num_batches` disjoint batches of `source`, chosen by `seed` if the source permits a choice.
 
     Of these, only those in `part` are read and returned.
 
     From a `DataLoader` over a dataset with a length, and from a list of batches, any batch may be drawn. From another
-    iterable the first batches of a new pass are taken, with every random stream seeded.
+    iterable the first batches of a new pass are taken, with every random stream seeded. A last batch of less than half
+    the size of the others is left out.
 
     Raises:
         BatchesError: `source` is not an iterable of batches, is empty, or can be iterated only once.
@@ -59,9 +73,11 @@ def draw(source: Iterable[Batch], num_batches: int, *, seed: int, part: slice = 
             indices = _choose_indices(source, num_batches, generator)
             batches = list(_loader_over(source, indices[part], generator)) if indices[part] else []
         elif isinstance(source, Sequence):
-            batches = [source[i] for i in _choose(len(source), num_batches, generator)[part]]
+            num = len(source) - _ends_small(source, count_samples)
+            batches = [source[i] for i in _choose(num, num_batches, generator)[part]]
         else:
-            batches = list(islice(_new_pass(source, generator), num_batches))[part]
+            first = list(islice(_new_pass(source, generator), num_batches))
+            batches = first[: len(first) - _ends_small(first, count_samples)][part]
     if not batches and part == slice(None):
         raise BatchesError("The loader should give at least 2 batches. Found none: it is empty. Check the dataset.")
     return batches
@@ -121,7 +137,7 @@ def _choose_indices(loader: DataLoader[Any], num: int, generator: torch.Generato
         batches = _indices_of_an_epoch(sampler, loader.dataset, num, generator)
         if len(batches) > num and len(batches[-1]) < len(batches[0]):
             batches.pop()  # the last batch of an epoch, smaller than the others
-        batches = _without_small_rest(batches)
+        batches = batches[: len(batches) - _ends_small(batches)]
     return [batches[i] for i in _choose(len(batches), num, generator)]
 
 
@@ -131,13 +147,15 @@ def _split(population: Sequence[int], sampler: BatchSampler, num: int, generator
     batches = [[population[i] for i in order[start : start + size]] for start in range(0, len(order), size)]
     if sampler.drop_last and batches and len(batches[-1]) < size:
         batches.pop()
-    return _without_small_rest(batches)
+    return batches[: len(batches) - _ends_small(batches)]
 
 
-def _without_small_rest(batches: list[Any]) -> list[Any]:
-    """Without a last batch of less than half the size of the others, if two others remain: it is mostly noise."""
-    is_small = len(batches) > 2 and 2 * len(batches[-1]) < len(batches[0])
-    return batches[:-1] if is_small else batches
+def _ends_small(batches: Sequence[Any], count_samples: Callable[[Any], int | None] = len) -> bool:
+    """True if the last batch has less than half the size of the first, and two others remain: it is mostly noise."""
+    if len(batches) < 3:
+        return False
+    first, last = count_samples(batches[0]), count_samples(batches[-1])
+    return first is not None and last is not None and 2 * last < first
 
 
 def _sampled_once(sampler: object) -> Sequence[int] | None:
