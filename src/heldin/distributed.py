@@ -171,7 +171,7 @@ class Ranks:
         counts = [len(numbers) for numbers, _, _ in described]
         dtype = torch.float64 if any(double for _, _, double in described) else torch.float32
         total = self._products(gradients, counts, inner, dtype, device)
-        if dtype is not torch.float64 and not is_precise(total):  # all ranks have the same total
+        if dtype is not torch.float64 and not is_precise(total, inner=inner):  # all ranks have the same total
             device = torch.device("cpu") if device.type == "mps" else device
             total = self._products(gradients, counts, inner, torch.float64, device)
         num_samples = tuple(number for numbers, _, _ in described for number in numbers)

@@ -3,8 +3,9 @@
 Distances between gradients are small compared with the gradients themselves. So the first gradient is subtracted from
 all others before any product is formed: distances do not change, and no digits cancel. Products are summed over short
 slices in the precision of the gradients and from there in double precision; identical gradients have distance exactly
-0. If the first gradient lies far from others that are close together, all is computed in double precision. A Gram
-matrix is a sum over parameters: it is streamed through one buffer, and gradients are never concatenated.
+0. If the first gradient lies far from others that are close together, or is much larger than another one whose inner
+products are needed, all is computed in double precision. A Gram matrix is a sum over parameters: it is streamed through
+one buffer, and gradients are never concatenated.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ class Gradients:
         for (device, dtype), columns in _group_by_device(self.rows).items():
             with torch.autocast(device.type, enabled=False):
                 found = _products(columns, self.scales, inner, dtype, device)
-                if dtype is not torch.float64 and not is_precise(found, scales):
+                if dtype is not torch.float64 and not is_precise(found, scales, inner=inner):
                     device = torch.device("cpu") if device.type == "mps" else device  # MPS has no double precision
                     found = _products(columns, self.scales, inner, torch.float64, device)
             total += found
@@ -191,10 +192,11 @@ def _join_small(columns: list[Column]) -> list[Column]:
     return [*large, [torch.cat(parts) for parts in zip(*small, strict=True)]] if len(small) > 1 else columns
 
 
-def is_precise(summed: Tensor, factors: Sequence[float] | None = None) -> bool:
-    """True if single precision is enough: no overflow or underflow, and no two rows that are nearly equal.
+def is_precise(summed: Tensor, factors: Sequence[float] | None = None, *, inner: bool) -> bool:
+    """True if single precision is enough: no overflow or underflow, and nothing small that is a sum of large terms.
 
-    The rows are still to be multiplied by `factors`.
+    These are the distances between the differences h_i and, if g_0 precedes them (`inner`), the norms of g_0 + h_i. The
+    rows are still to be multiplied by `factors`.
     """
     factors = factors or [1.0] * len(summed)
     products = summed.tolist()
@@ -203,7 +205,8 @@ def is_precise(summed: Tensor, factors: Sequence[float] | None = None) -> bool:
         return False
     for i, j in combinations(range(len(squares)), 2):
         both = squares[i] * factors[i] ** 2 + squares[j] * factors[j] ** 2
-        if both - 2.0 * factors[i] * factors[j] * products[i][j] < CLOSE * both:
+        sign = 1.0 if inner and i == 0 else -1.0
+        if both + sign * 2.0 * factors[i] * factors[j] * products[i][j] < CLOSE * both:
             return False
     return True
 

@@ -86,3 +86,27 @@ def test_losses_are_not_rescaled():
 def test_unknown_kind_of_confusion_raises():
     with pytest.raises(ArgumentError, match="inner_product"):
         GradientConfusion(of="inner")
+
+
+@EACH
+@pytest.mark.parametrize("factor", [1e-3, 1e-4, 1e-5, 1e-6])
+def test_the_gradient_of_one_batch_may_be_far_smaller_than_the_others(signal, factor):
+    """Its norm is then a small difference of large numbers."""
+    for seed in range(10):
+        torch.manual_seed(seed)
+        G = torch.randn(5, 200)
+        G[2] *= factor
+        model = nn.Linear(200, 1, bias=False)
+        batches = [(row.expand(2, 200), torch.zeros(2, 1)) for row in G]
+        found = heldin.measure(model, lambda outputs, targets: outputs.squeeze(1), batches, signals=signal)
+        expected = ORACLES[signal](G.double())
+        assert [*found.values()] == pytest.approx([expected], rel=1e-4, abs=2e-4)
+
+
+def test_a_cosine_stays_in_its_range_if_one_gradient_is_lost_in_rounding():
+    for seed in range(10):
+        torch.manual_seed(seed)
+        model = nn.Linear(200, 1, bias=False)
+        batches = [(torch.randn(2, 200) * factor, torch.zeros(2, 1)) for factor in (1.0, 1e-12)]
+        found = heldin.measure(model, lambda outputs, targets: outputs.squeeze(1), batches, signals="cosine")
+        assert -1.0 <= found["cosine"] <= 1.0

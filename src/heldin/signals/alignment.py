@@ -127,8 +127,8 @@ class Cosine(_Alignment):
 
 def cosine(gram: Gram, i: int, j: int) -> float:
     """The cosine of the angle between two gradients; 0 if one of them is zero."""
-    norms = math.sqrt(gram.inner(i, i)) * math.sqrt(gram.inner(j, j))
-    return gram.inner(i, j) / norms if norms != 0.0 else 0.0
+    norms = math.sqrt(max(gram.inner(i, i), 0.0)) * math.sqrt(max(gram.inner(j, j), 0.0))  # rounding may go below 0
+    return min(max(gram.inner(i, j) / norms, -1.0), 1.0) if norms != 0.0 else 0.0
 
 
 @register
