@@ -15,7 +15,7 @@ from tests.states import differences, frozen
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from heldin import EarlyStopping
+from heldin import EarlyStopping, GradientDisparity
 from heldin.errors import ArgumentError
 from heldin.loggers import as_logger
 
@@ -207,6 +207,39 @@ def test_a_log_that_fails_leaves_the_stopper_as_it_was():
     fails = False
     stopper.step(batches)
     assert [reading.epoch for reading in stopper.history] == [0]
+
+
+def test_a_log_that_fails_leaves_the_file_of_kept_weights_as_it_was(tmp_path):
+    def log(name, value, step):
+        if fails:
+            raise OSError("no space left")
+
+    fails = False
+    model = nn.Linear(1, 1, bias=False)
+    stopper = EarlyStopping(
+        model,
+        lambda output, target: output.squeeze(1),
+        signal=GradientDisparity(rescale="none"),
+        batches=2,
+        keep="lowest",
+        keep_in=tmp_path / "weights.pt",
+        log=log,
+    )
+
+    def step(value):
+        return stopper.step([(torch.full((2, 1), each), torch.zeros(2)) for each in (0.0, value)])
+
+    step(5.0)
+    step(3.0)
+    state, fails = stopper.state_dict(), True
+    with pytest.raises(OSError, match="no space left"):
+        step(1.0)
+    assert stopper.restore() == 1
+    fails = False
+    step(1.0)
+    assert stopper.restore() == 2
+    stopper.load_state_dict(state)
+    assert stopper.restore() == 1
 
 
 @pytest.mark.parametrize("log", [True, "tensorboard", logging.getLogger("mine")], ids=str)

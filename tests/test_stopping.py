@@ -147,6 +147,16 @@ class TestStartAfterFall:
         stopper, _ = scripted(self.VALUES, rule=NthRise(1), start_after_fall=0.9)
         assert not stopper.decision
 
+    @pytest.mark.filterwarnings("ignore:Recorded as NaN")
+    def test_a_run_that_diverges_before_the_loss_has_fallen_is_stopped(self):
+        nan = math.nan
+        stopper, _ = scripted([6.0, *[nan] * 4, 6.0, *[nan] * 4], start_after_fall=0.1)
+        assert not stopper.decision
+        stopper, decisions = scripted([6.0, nan, 6.0, *[nan] * 5, 6.0], start_after_fall=0.1)
+        assert stopper.decision.reason is StopReason.NOT_FINITE
+        assert stopper.decision.epoch == 7
+        assert [bool(decision) for decision in decisions] == [False] * 7 + [True] * 2
+
     def test_weights_of_earlier_readings_are_not_kept(self):
         values = [1.0, 6.0, 5.0, 6.0]
         assert scripted(values, keep="lowest")[0].kept_epoch == 0
@@ -830,8 +840,8 @@ DAMAGED = [  # where, what is put there, what the message says
     *[(("readings", 1, "loss"), value, "`loss` in the reading of epoch 1") for value in ("low", [], {})],
     *[(("readings", 1, "values"), value, "`values` in the reading of epoch 1") for value in (None, 5, {}, {"a": 1.0})],
     *[
-        (("readings", 1, "values", "gradient_disparity"), value, "`gradient_disparity` .* a number. ")
-        for value in (None, "abc", [1.0])
+        (("readings", 1, "values", "gradient_disparity"), value, "`gradient_disparity` .* a number or None. ")
+        for value in ("abc", [1.0])
     ],
     *[(("kept",), value, "`kept` of the state") for value in (None, 5, [], {}, {"keep": "lowest"})],
     *[(("kept", "epoch"), value, "epoch of kept weights") for value in ("1", -1, 1.0)],
@@ -996,3 +1006,15 @@ def test_the_plot_has_the_levels_of_the_rule_and_where_it_began():
     assert display.num_unused == 3
     labels = [text.get_text() for text in stopper.plot().get_legend().get_texts()]
     assert labels == ["gradient disparity", "average", "best so far", "threshold", "before the rule begins"]
+
+
+def test_weights_kept_before_a_rise_are_dropped_if_another_rule_wants_others():
+    values = [5.0, 1.0, 2.0, 3.0, 4.0, 1.5, 1.2, 1.3]
+    state = scripted(values, rule=ConsecutiveRises(5), keep="before_rise")[0].state_dict()
+    same, _ = scripted([], rule=ConsecutiveRises(5), keep="before_rise")
+    same.load_state_dict(state)
+    assert same.kept_epoch == 6
+    other, _ = scripted([], rule=ConsecutiveRises(3), keep="before_rise")
+    with pytest.warns(HeldinWarning, match="of epoch 6. With this rule those of epoch 1 are wanted"):
+        other.load_state_dict(state)
+    assert (other.decision.epoch, other.decision.before, other.kept_epoch) == (4, 1, None)

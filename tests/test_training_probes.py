@@ -848,3 +848,15 @@ def test_the_reason_for_too_few_gradients_is_named():
     with pytest.warns(HeldinWarning, match="reached no parameter of this model"):
         other.epoch(batches())
         other.stopper.step()
+
+
+def test_a_state_with_a_reading_without_a_value_is_loaded():
+    loop = Loop(unit="step")
+    for batch in batches(3):
+        loop.epoch([batch])
+        loop.stopper.step()
+    assert [reading.values["gradient_disparity"] is None for reading in loop.stopper.history] == [True, False, False]
+    resumed = EarlyStopping(loop.model, signal=DETACHED, probes="training", unit="step")
+    resumed.load_state_dict(loop.stopper.state_dict())
+    assert resumed.history == loop.stopper.history
+    assert resumed.decision == loop.stopper.decision

@@ -29,6 +29,7 @@ from heldin.errors import (
     require_number,
     short_repr,
     unknown_argument,
+    warn,
 )
 from heldin.measuring import NUM_BATCHES, NUM_POOLED, Probes, SignalChoice, SignalReader
 from heldin.presets import Method, PresetName
@@ -38,7 +39,7 @@ from heldin.probing.losses import BatchLoss, LossFunction, SampleLosses
 from heldin.probing.probe import Mode
 from heldin.probing.storage import GradientMemory
 from heldin.rules import Rule, as_rule, first_after_fall, has_value, with_patience
-from heldin.signals import Signal, StatefulSignal
+from heldin.signals import Signal
 from heldin.snapshots import Keep, WeightSnapshot
 from heldin.types import Decision, Direction, Levels, Reading
 
@@ -431,6 +432,13 @@ class EarlyStopping:
                 self._readings.append(reading)
                 self._decide(reading)
             self._snapshot.load_state_dict(state["kept"], self.model)
+            if self.keep == "before_rise" and self._snapshot.epoch not in (None, self._decision.before):
+                warn(
+                    f"The state keeps the weights of epoch {self._snapshot.epoch}. With this rule those of epoch "
+                    f"{self._decision.before} are wanted, so no weights are kept. Create EarlyStopping with the rule "
+                    "it was saved with to have them."
+                )
+                self._snapshot.reset()
             self.reader.load_state_dict(state["watch"])
             if self.reader.capture is not None:
                 self.reader.capture.calls_until_reading = self._calls_until_reading()
@@ -461,10 +469,10 @@ class EarlyStopping:
     def _record(self, reading: Reading, *, report: bool = True) -> None:
         self._readings = [*self._readings, reading]  # a new list, so that a failure can restore the previous one
         self._decide(reading)
-        if self.keep is not None and self._is_worth_keeping(reading):
-            self._snapshot.take(self.model, reading.epoch)
         if report:
             self._report(reading)
+        if self.keep is not None and self._is_worth_keeping(reading):
+            self._snapshot.take(self.model, reading.epoch)  # last: a file that was replaced is not put back
 
     def _report(self, reading: Reading) -> None:
         """Print and log the reading. Loggers may draw random numbers, for the name of a run."""
@@ -502,16 +510,17 @@ class EarlyStopping:
 
     def _decide(self, reading: Reading) -> None:
         deciding = next(iter(self.signals))
+        value = reading.values if self.rule.names else reading.values[deciding]
         if self.start_after_fall is not None and not self._begun:
             losses = [earlier.loss for earlier in self._readings]
             self._begun = first_after_fall(losses, self.start_after_fall) is not None
-            if not self._begun:
-                self._num_unused = len(losses)
+            diverges = self._decision.stop or _is_not_finite(value)  # which the rule decides on
+            if not self._begun and not diverges:
+                self._state, self._num_unused = self.rule.start(), len(losses)
                 why = f"is not used before the training loss has fallen by {self._fall}"
                 latest = reading.values[deciding]
                 self._decision = Decision(False, None, None, latest, len(losses), why, deciding, unit=self.unit)
                 return
-        value = reading.values if self.rule.names else reading.values[deciding]
         if not has_value(value):
             return
         self._state, decision = self.rule.step(self._state, value, epoch=reading.epoch)
@@ -538,6 +547,13 @@ class EarlyStopping:
         best = min if signal.direction == Direction.RISES else max
         latest = reading.values[label]
         return latest in values and latest == best(values) and values.count(latest) == 1
+
+
+def _is_not_finite(value: Mapping[str, float | None] | float | None) -> bool:
+    """True if there are values, and none of them is finite."""
+    values = value.values() if isinstance(value, Mapping) else [value]
+    known = [number for number in values if number is not None]
+    return bool(known) and not any(map(math.isfinite, known))
 
 
 def _resolve_rule(rule: Rule | str | None, patience: int | None, signals: Mapping[str, Signal[Any]]) -> Rule:
@@ -588,10 +604,9 @@ def _check_state(state: Any, signals: Mapping[str, Signal[Any]]) -> None:
         require(is_count(reading["num_batches"]), f"`num_batches` {place} an integer", reading["num_batches"])
         require(loss is None or isinstance(loss, SupportsFloat), f"`loss` {place} a number or None", loss)
         require(has(values, *signals), f"`values` {place} a dict with {', '.join(signals)}", values)
-        for name, signal in signals.items():
-            waits = isinstance(signal, StatefulSignal)  # for an earlier reading to compare with
-            known = isinstance(values[name], SupportsFloat) or (waits and values[name] is None)
-            require(known, f"`{name}` {place} a number{' or None' * waits}", values[name])
+        for name in signals:  # None: there was nothing to compare with yet
+            known = values[name] is None or isinstance(values[name], SupportsFloat)
+            require(known, f"`{name}` {place} a number or None", values[name])
     kept, watch = state["kept"], state["watch"]
     require(has(kept, "keep", "epoch", "weights"), "`kept` of the state should have keep, epoch and weights", kept)
     at, weights = kept["epoch"], kept["weights"]
