@@ -404,7 +404,8 @@ class SignalReader:
         """The mean loss of batches whose gradients no signal needs: one forward pass each."""
         try:
             with self.probe.session(seed=seed) as devices:
-                return fmean(float(self.probe.training_loss(to_device(batch, devices)).detach()) for batch in batches)
+                found = self.probe.training_loss if self.probe.loss.batch_loss is not None else self.probe.losses
+                return fmean(float(found(to_device(batch, devices)).detach().mean()) for batch in batches)
         except NotFiniteError:
             if first:
                 raise

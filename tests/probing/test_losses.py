@@ -53,7 +53,7 @@ def test_options_of_a_loss_are_kept():
     model = Scores(4, 3)
     found = losses_of(nn.CrossEntropyLoss(weight=weight, label_smoothing=0.1), model, (torch.zeros(4), CLASSES))
     expected = F.cross_entropy(model.scores, CLASSES, weight=weight, label_smoothing=0.1, reduction="none")
-    assert torch.equal(found, expected)
+    assert torch.equal(found, expected / weight[CLASSES].mean())
 
 
 @pytest.mark.parametrize(
@@ -559,3 +559,31 @@ def test_an_error_inside_the_model_is_not_hidden():
 
     with pytest.raises(TypeError, match="has no len"):
         losses_of(nn.MSELoss(), Broken(3, 3), (torch.randn(4, 3), torch.randn(4, 3)))
+
+
+@pytest.mark.parametrize(
+    ("loss_fn", "targets"),
+    [
+        (nn.CrossEntropyLoss(weight=torch.tensor([0.1, 1.0, 5.0])), CLASSES),
+        (nn.CrossEntropyLoss(weight=torch.tensor([0.1, 1.0, 5.0]), label_smoothing=0.1), torch.tensor([2, 0, -100, 1])),
+        (nn.CrossEntropyLoss(weight=torch.tensor([0.1, 1.0, 5.0])), torch.eye(4)[:, :3]),
+        (nn.NLLLoss(weight=torch.tensor([0.1, 1.0, 5.0])), CLASSES),
+        (nn.KLDivLoss(reduction="batchmean"), torch.full((4, 3), 1 / 3)),
+    ],
+    ids=["weights", "weights and ignored", "weights, probabilities", "nll", "batchmean"],
+)
+def test_the_mean_of_the_losses_has_the_gradient_of_the_loss_of_training(loss_fn, targets):
+    model = Scores(4, 3)
+    found = losses_of(loss_fn, model, (torch.zeros(4), targets)).mean()
+    expected = loss_fn(model.scores, targets)
+    assert found.item() == pytest.approx(expected.item(), rel=1e-6)
+    gradients = [torch.autograd.grad(loss, model.scores)[0] for loss in (found, expected)]
+    assert torch.allclose(*gradients, atol=1e-7)
+
+
+def test_sample_losses_of_a_square_target_are_its_means():
+    batch = {"x": torch.randn(16, 48), "y": torch.randn(16, 16)}
+    loss = TrainingLoss(sample_losses=lambda m, b: F.mse_loss(m(b["x"]), b["y"], reduction="none"))
+    model = nn.Linear(48, 16)
+    expected = (model(batch["x"]) - batch["y"]).square().mean(1)
+    assert torch.allclose(loss.per_sample()(model, batch), expected)

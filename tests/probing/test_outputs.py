@@ -247,3 +247,34 @@ def test_outputs_that_cannot_be_stored_are_refused(indices, given, message):
     with pytest.raises(ArgumentError, match=message):
         cache.update(indices, given)
     assert cache.outputs.tolist() == [[1.0]]
+
+
+class Tokens(nn.Module):
+    """Scores (m, t, C) of the tokens of a text, as models of Hugging Face return them."""
+
+    def __init__(self, num_tokens=4, num_classes=3):
+        super().__init__()
+        self.scores = nn.Parameter(torch.randn(5, num_tokens, num_classes))
+
+    def forward(self, x):
+        return self.scores
+
+
+@pytest.mark.parametrize("num_classes", [3, 4])
+def test_classes_come_second_in_the_outputs_of_tokens(num_classes):
+    model, x, y = Tokens(4, num_classes), torch.zeros(5, 2), torch.randint(num_classes, (5, 4))
+
+    def sample_losses(model, batch):
+        scores = model(batch["x"]).transpose(1, 2)
+        return nn.functional.cross_entropy(scores, batch["labels"], reduction="none")
+
+    probe = Probe(model, None, sample_losses=sample_losses)
+    assert torch.equal(outputs(probe, [{"x": x, "labels": y}]), model.scores.detach().transpose(1, 2))
+    if num_classes == 3:  # as many classes as tokens: outputs of pairs are read as their losses read them
+        probe = Probe(model, lambda scores, labels: nn.functional.cross_entropy(scores.mT, labels, reduction="none"))
+        assert torch.equal(outputs(probe, [(x, y)]), model.scores.detach().transpose(1, 2))
+
+
+def test_the_outputs_of_pixels_are_not_changed():
+    model, x, y = nn.Conv2d(1, 3, 1), torch.randn(2, 1, 4, 4), torch.randint(3, (2, 4, 4))
+    assert outputs(Probe(model, nn.CrossEntropyLoss()), [(x, y)]).shape == (2, 3, 4, 4)

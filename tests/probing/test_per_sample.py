@@ -97,12 +97,12 @@ class Recurrent(nn.Module):
 
 
 class Tokens(nn.Module):
-    """Linear layers over tokens, a normalisation and attention."""
+    """Linear layers over tokens, a normalisation and attention: without biases, since that of keys has no gradient."""
 
     def __init__(self):
         super().__init__()
         self.embedding = nn.Embedding(11, 4, padding_idx=0)
-        self.attention = nn.MultiheadAttention(4, 2, batch_first=True)
+        self.attention = nn.MultiheadAttention(4, 2, bias=False, batch_first=True)
         self.norm, self.up, self.last = nn.LayerNorm(4), nn.Linear(4, 8), nn.Linear(8, 3, bias=False)
 
     def forward(self, x):

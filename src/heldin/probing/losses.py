@@ -123,7 +123,8 @@ class TrainingLoss:
         if self.sample_losses is not None:
             return functools.partial(self._from_batch, check=check, alone=alone)
         loss_fn, ignored = unreduced(self.loss_fn), _ignored_index(self.loss_fn)
-        return functools.partial(_from_pair, loss_fn, ignored, self.num_samples, check=check, alone=alone)
+        found = functools.partial(_from_pair, loss_fn, ignored, self.num_samples, check=check, alone=alone)
+        return functools.partial(found, reduce=_Reduction.of(self.loss_fn))
 
     def of_batch(self, model: nn.Module, batch: Batch) -> Tensor:
         """The scalar that training differentiates, with the reduction and the class weights of the user's loss.
@@ -187,7 +188,8 @@ class TrainingLoss:
             return _per_sample(losses, mask=mask, check=check, alone=alone)
         if losses.ndim == 1 and (classes := _class_labels(batch, losses)) is not None:
             return _per_sample(losses, mask=_not_padding(classes, losses, check=check), check=check, alone=alone)
-        if losses.ndim == 2 and losses.shape[0] == losses.shape[1] > 1:
+        has_target = any(tensor.shape == losses.shape for tensor in tensors_of(batch))
+        if losses.ndim == 2 and losses.shape[0] == losses.shape[1] > 1 and not has_target:
             raise LossError(
                 f"sample_losses should return one value per sample. Found shape {tuple(losses.shape)}, and no "
                 "tensor of that shape in the batch: outputs (m, 1) and targets (m,) broadcast to it. Return a tensor "
@@ -222,6 +224,38 @@ def unreduced(loss_fn: LossFunction | None) -> LossFunction:
     except (TypeError, ValueError):  # a built-in without a signature
         return loss_fn
     return functools.partial(loss_fn, reduction="none") if "reduction" in parameters else loss_fn
+
+
+@dataclass(frozen=True, eq=False)
+class _Reduction:
+    """How a loss of torch reduces its unreduced values, if not by their mean or their sum.
+
+    Attributes:
+        weights: the class weights (C,). The mean of weighted losses is divided by the mean of the weights.
+        over_samples: whether the values of a sample are summed, and the mean is taken over samples.
+    """
+
+    weights: Tensor | None = None
+    over_samples: bool = False
+
+    @classmethod
+    def of(cls, loss_fn: LossFunction | None) -> _Reduction:
+        module = getattr(loss_fn, "_orig_mod", loss_fn)
+        if isinstance(module, (nn.CrossEntropyLoss, nn.NLLLoss)) and module.reduction == "mean":
+            return cls(weights=module.weight)
+        return cls(over_samples=isinstance(module, nn.KLDivLoss) and module.reduction == "batchmean")
+
+    def rescale(self, losses: Tensor, targets: object, ignored: int | None, *, alone: bool) -> Tensor:
+        """Return unreduced losses (m, ...) with a factor, so that their mean is the reduced loss.
+
+        If each sample is `alone`, class weights are kept as they are: they are relative to those of the batch.
+        """
+        if self.over_samples:
+            return losses * losses[0].numel()
+        if self.weights is None or alone or not isinstance(targets, Tensor) or targets.is_floating_point():
+            return losses
+        counted = targets if ignored is None else targets[targets != ignored]
+        return losses / self.weights[counted].mean() if counted.numel() else losses
 
 
 def _ignored_index(loss_fn: LossFunction | None) -> int | None:
@@ -265,9 +299,12 @@ def _from_pair(
     *,
     check: bool,
     alone: bool,
+    reduce: _Reduction,
 ) -> Tensor:
     require_pair(batch)
     losses, target = _losses_of_pair(loss_fn, model, batch)
+    if isinstance(losses, Tensor) and losses.ndim and losses.numel():
+        losses = reduce.rescale(losses, batch[1], ignored, alone=alone or not check)
     expected = target.shape[0] if isinstance(target, Tensor) and target.ndim else None
     if num_samples is not None and check:
         expected = int(num_samples(batch))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from heldin.errors import ArgumentError, BatchesError, UnmeasurableError, require_integer
-from heldin.probing.batches import Batch, as_list, clone_tensors, require_pair, to_device
+from heldin.probing.batches import Batch, as_list, clone_tensors, require_pair, tensors_of, to_device
 from heldin.probing.losses import require_equal_lengths
 from heldin.probing.probe import Probe
 
@@ -60,7 +60,7 @@ def _output_of(probe: Probe, batch: Batch) -> Tensor:
         inputs, targets = batch
         output = output_tensor(probe.model(clone_tensors(inputs)))
         require_equal_lengths(output, targets)
-        return output
+        return _with_classes_second(output, targets)
     results: list[object] = []
     handle = probe.model.register_forward_hook(lambda module, arguments, result: results.append(result))
     try:
@@ -75,7 +75,20 @@ def _output_of(probe: Probe, batch: Batch) -> Tensor:
             "`sample_losses` should call the model, model(...), so that its output can be recorded. Found no such "
             "call: perhaps it calls model.forward(...), a part of the model, or another model."
         )
-    return output_tensor(results[-1])  # the last one, if the loss runs the model several times
+    output = output_tensor(results[-1])  # the last one, if the loss runs the model several times
+    return _with_classes_second(output, batch, last_if_unclear=True)
+
+
+def _with_classes_second(output: Tensor, targets: Batch, *, last_if_unclear: bool = False) -> Tensor:
+    """Return outputs (m, ..., C) of several elements per sample as (m, C, ...), if the shape of the targets shows it.
+
+    The shape is unclear if there are as many classes as elements. Losses of pairs have the classes second, models that
+    return their loss have them last.
+    """
+    shapes = {tuple(tensor.shape) for tensor in tensors_of(targets) if not tensor.is_floating_point()}
+    is_last = output.ndim > 2 and tuple(output.shape[:-1]) in shapes
+    is_second = tuple(output.shape[:1] + output.shape[2:]) in shapes
+    return output.movedim(-1, 1) if is_last and (last_if_unclear or not is_second) else output
 
 
 def output_tensor(result: object) -> Tensor:

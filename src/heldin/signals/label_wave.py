@@ -27,7 +27,8 @@ class LabelWave(StatefulSignal[Tensor]):
         readings after the first minimum. The model then has the weights of the stop. `keep="before_rise"` and
         `restore()` give those of the minimum, `keep="lowest"` those of the lowest single reading. Labels are not used.
     Shapes:
-        outputs (n, C, ...) with classes in dimension 1, or one number per sample (its sign is the class) -> one number.
+        outputs (n, C, ...), or (n, ..., C) if the targets are (n, ...), or one number per sample (its sign is the
+        class) -> one number. Elements of a sample (tokens, pixels) are counted one by one.
     Cost:
         one forward pass over the training set, which must have a length; memory n predictions.
     Misleads when:
