@@ -49,6 +49,8 @@ class Busy(nn.Module):
         self.seen = []
         self.counts = {}
         self.statistic = torch.zeros(3)
+        self.nested = {"steps": [], "parts": [{"sum": torch.zeros(3)}], "shared": self.statistic}
+        self.array = np.zeros(3)
 
     def forward(self, x):
         x = self.norm(self.linear(x))
@@ -61,6 +63,10 @@ class Busy(nn.Module):
         self.seen.append(1)
         self.counts[len(self.seen)] = 1
         self.statistic += x.detach().mean(0)
+        self.nested["steps"].append(1)
+        self.nested["parts"][0]["sum"] += 1.0
+        assert self.nested["shared"] is self.statistic
+        self.array += 1.0
         self.scale = nn.Parameter(torch.ones(3))
         self.child = nn.Identity()
         self.register_buffer("cached", torch.zeros(3), persistent=False)

@@ -391,17 +391,26 @@ def _restore_attributes(attributes: dict[str, Any], before: dict[str, Any]) -> N
 
 
 def _use_copies(modules: list[nn.Module], held: list[dict[str, Any]]) -> None:
-    """Let modules run on copies of their buffers, and of the tensors and containers among their attributes.
+    """Let modules run on copies of their buffers, and of the tensors, arrays and containers among their attributes.
 
-    `held` are the attributes of other objects, of which only small tensors and containers are copied.
+    What a small container holds is copied too. `held` are the attributes of other objects, of which only small tensors
+    and containers are copied, without their contents.
     """
     copies: dict[int, Any] = {}  # an object held twice is copied once
+    array_type = getattr(sys.modules.get("numpy"), "ndarray", ())
 
-    def copy_of(value: Any) -> Any:
+    def copy_of(value: Any, *, nested: bool = True) -> Any:
         if id(value) not in copies:
             if type(value) in CONTAINERS:
-                copies[id(value)] = copy.copy(value)
-            elif isinstance(value, Tensor) and not value.requires_grad and not is_lazy(value):
+                copies[id(value)] = own = copy.copy(value)
+                if nested and len(own) <= MAX_CONTAINER and not isinstance(own, set):
+                    for key, part in list(own.items() if isinstance(own, dict) else enumerate(own)):
+                        own[key] = copy_of(part)
+            elif isinstance(value, array_type):
+                copies[id(value)] = value.copy()
+            elif isinstance(value, Tensor) and not (
+                isinstance(value, nn.Parameter) or value.requires_grad or is_lazy(value)
+            ):
                 copies[id(value)] = value.detach().clone()
             else:
                 return value
@@ -409,12 +418,13 @@ def _use_copies(modules: list[nn.Module], held: list[dict[str, Any]]) -> None:
 
     for module in modules:
         attributes = vars(module)
-        attributes.update({name: copy_of(value) for name, value in attributes.items() if name not in HOOKS})
+        own = {name: value for name, value in attributes.items() if name not in HOOKS}
+        attributes.update({name: copy_of(value, nested=name not in MODULE_ATTRIBUTES) for name, value in own.items()})
         attributes["_buffers"] = {name: copy_of(buffer) for name, buffer in module._buffers.items()}
         attributes.update(_backward_hooks=OrderedDict(), _backward_pre_hooks=OrderedDict())
     for attributes in held:
         small = {name: value for name, value in attributes.items() if _is_small(value)}
-        attributes.update({name: copy_of(value) for name, value in small.items()})
+        attributes.update({name: copy_of(value, nested=False) for name, value in small.items()})
 
 
 def _is_small(value: object) -> bool:
