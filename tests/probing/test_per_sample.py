@@ -144,8 +144,23 @@ def weight_norm():
     return nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(6, 5)), nn.Tanh(), nn.Linear(5, 3))
 
 
+class Stores(nn.Module):
+    """Stores a tensor in each forward pass, and reads it in the next one."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.last, self.mean = nn.Conv1d(1, 4, 3), nn.Linear(16, 3), torch.zeros(4, 1)
+
+    def forward(self, x):
+        hidden = self.layer(x[:, None])
+        shifted = hidden - 0.0 * self.mean
+        self.mean = hidden.detach().mean((0, 2)).unsqueeze(1)
+        return self.last(shifted.flatten(1))
+
+
 MODELS = {
     "mlp": (mlp, vectors),
+    "stores a tensor": (Stores, vectors),
     "frozen layers": (with_frozen_layers, vectors),
     "convolution": (convolution, images),
     "batch norm": (with_batch_norm, images),
