@@ -176,7 +176,7 @@ class WarnOnce:
 def warn(message: str) -> None:
     """Issue a `HeldinWarning`, located at the first caller outside heldin."""
     frame, level = sys._getframe(0), 1
-    inside = ("heldin", "contextlib")
+    inside = ("heldin", "contextlib", "torch")  # torch: decorators such as no_grad
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in inside:
         frame, level = frame.f_back, level + 1
     warnings.warn(message, HeldinWarning, stacklevel=level)

@@ -275,7 +275,7 @@ def test_targets_that_broadcast_are_refused():
         ),
         (F.binary_cross_entropy_with_logits, 1, torch.zeros(4), r"\(4, 1\).*\(4,\)"),
         (nn.BCEWithLogitsLoss(), 1, torch.zeros(4, 1, dtype=torch.long), r"\(4, 1\), torch.int64"),
-        (nn.CrossEntropyLoss(), 3, torch.zeros(4), r"\(4, 3\).*\(4,\), torch.float32"),
+        (nn.CrossEntropyLoss(), 3, torch.zeros(4), r"\(4, 3\).*\(4,\), torch.float32.*targets.long\(\)"),
         (nn.CrossEntropyLoss(), 3, torch.zeros(4, 1, dtype=torch.long), r"\(4, 3\).*\(4, 1\), torch.int64"),
         (nn.CrossEntropyLoss(), 1, torch.ones(4, dtype=torch.long), r"\(4, 1\).*\(4,\), torch.int64"),
     ],
@@ -284,7 +284,7 @@ def test_targets_that_broadcast_are_refused():
 def test_outputs_and_targets_that_the_loss_does_not_accept_are_named_with_the_remedy(
     loss_fn, num_outputs, targets, found
 ):
-    with pytest.raises(LossError, match=rf"{found}.*do the same: loss_fn=lambda"):
+    with pytest.raises(LossError, match=rf"(?=.*do the same: loss_fn=lambda).*{found}"):
         losses_of(loss_fn, Scores(4, num_outputs), (torch.zeros(4), targets))
 
 
@@ -587,3 +587,9 @@ def test_sample_losses_of_a_square_target_are_its_means():
     model = nn.Linear(48, 16)
     expected = (model(batch["x"]) - batch["y"]).square().mean(1)
     assert torch.allclose(loss.per_sample()(model, batch), expected)
+
+
+@pytest.mark.parametrize("loss_fn", [nn.GaussianNLLLoss(), F.gaussian_nll_loss], ids=["module", "function"])
+def test_a_loss_with_further_arguments_is_refused_with_a_template(loss_fn):
+    with pytest.raises(LossError, match=r"missing 1 required positional argument: 'var'[\s\S]*def sample_losses"):
+        losses_of(loss_fn, Scores(4, 1), (torch.zeros(4), torch.zeros(4, 1)))

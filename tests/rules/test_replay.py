@@ -94,3 +94,8 @@ def test_none_is_skipped_and_epochs_count_all_values(rule):
 )
 def test_has_value(value, expected):
     assert has_value(value) is expected
+
+
+def test_what_is_not_a_rule_is_refused():
+    with pytest.raises(ArgumentError, match="should be a rule. Found 'nth_rise'"):
+        replay("nth_rise", [1.0, 2.0])

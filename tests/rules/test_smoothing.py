@@ -175,3 +175,8 @@ def test_wrapping_anything_but_a_rule_is_an_error(wrap):
 def test_a_warmup_raises_the_errors_of_the_inner_rule_at_once():
     with pytest.raises(ArgumentError, match="Name the signal of each rule"):
         replay(Warmup(NthRise(1), 5), [{"gradient_disparity": 1.0, "cosine": 2.0}])
+
+
+def test_a_rule_on_several_signals_is_not_smoothed():
+    with pytest.raises(ArgumentError, match="on a, b. Smooth each of them"):
+        Smoothed(all_of(a=NthRise(2), b=NthRise(2)), window=3)

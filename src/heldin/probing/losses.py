@@ -384,7 +384,7 @@ def _losses_of_pair(loss_fn: LossFunction, model: nn.Module, batch: Batch) -> tu
     try:
         output = model(inputs)
     except TypeError as error:
-        if _accepts(model, inputs):
+        if _accepts(model.forward, inputs):
             raise
         raise LossError(
             f"The model should be callable with the inputs of an (inputs, targets) batch alone. Found: {error}. "
@@ -394,10 +394,17 @@ def _losses_of_pair(loss_fn: LossFunction, model: nn.Module, batch: Batch) -> tu
     try:
         losses = loss_fn(output, target)
     except (TypeError, AttributeError, ValueError, RuntimeError, IndexError) as error:
+        if not _accepts(loss_fn, output, target):
+            raise LossError(
+                f"The loss should be callable as loss(outputs, targets). Found: {error}. "
+                + _template("outputs", "model(inputs)")
+            ) from error
         if _are_mismatched(output, target):
             call = "loss(outputs.squeeze(1), targets.float())"
             if output.ndim == 3 and output.shape[:2] == target.shape:  # classes last
                 call = "loss(outputs.transpose(1, 2), targets)"
+            elif output.ndim == 2 and output.shape[1] > 1 and target.ndim == 1 and target.is_floating_point():
+                call = "loss(outputs, targets.long())"
             raise LossError(
                 "The loss should accept the outputs of the model and the targets of a batch. Found outputs of shape "
                 f"{tuple(output.shape)}, {output.dtype}, and targets of shape {tuple(target.shape)}, {target.dtype}: "
@@ -430,12 +437,14 @@ def _are_mismatched(output: object, target: object) -> bool:
     return tokens or target.is_floating_point() or target.ndim == output.ndim or target.numel() == output.numel()
 
 
-def _accepts(model: nn.Module, inputs: object) -> bool:
-    """Whether `forward` can be called with these inputs alone."""
+def _accepts(function: Callable[..., object], *arguments: object) -> bool:
+    """Whether a function, or the `forward` of a module, can be called with these arguments alone."""
     try:
-        inspect.signature(model.forward).bind(inputs)
+        inspect.signature(function.forward if isinstance(function, nn.Module) else function).bind(*arguments)
     except TypeError:
         return False
+    except ValueError:  # a built-in without a signature
+        return True
     return True
 
 

@@ -192,6 +192,8 @@ def replay(rule: Rule, values: Iterable[Value | None], *, direction: Direction |
         4
     """
     require_direction(direction)
+    if not isinstance(rule, Rule):
+        raise ArgumentError(f"Parameter `rule` should be a rule. Found {rule!r}. Write replay(NthRise(5), values).")
     if direction is not None:
         rule = rule.with_direction(Direction(direction))
     state, decision = rule.start(), Decision(stop=False)

@@ -93,6 +93,11 @@ class Smoothed(Wrapped):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.rule.names:
+            raise ArgumentError(
+                f"Smoothed averages one signal. Found a rule on {', '.join(self.rule.names)}. Smooth each of them: "
+                "any_of(gradient_disparity=Smoothed(NthRise(5), window=3), ...)."
+            )
         if (self.window is None) == (self.ema is None):
             raise ArgumentError(
                 f"Smoothed should be given either `window` or `ema`. Found `window = {self.window}`, "
