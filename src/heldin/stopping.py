@@ -457,8 +457,8 @@ class EarlyStopping:
 
     def _calls_until_reading(self) -> int:
         """The next reading is made at this call of `step`, counted from 1."""
-        earliest = max(self._calls, self.warmup)
-        return earliest + (-(earliest + 1)) % self.every + 1 - self._calls
+        earliest = max(self._calls, self.warmup) + 1
+        return math.ceil(earliest / self.every) * self.every - self._calls
 
     def _expect_passes(self, loader: Iterable[Batch]) -> None:
         assert self.reader.capture is not None

@@ -120,12 +120,9 @@ class Probe:
         self.memory = resolve_memory(memory)
         self.layers = _as_patterns(layers)
         self.warn_once = WarnOnce()
-        self.shards = self._find_shards()
+        self.shards = Shards(self.model) if is_sharded(self.model) else None
         self._losses = self.loss.per_sample()
         self.measured_parameters()
-
-    def _find_shards(self) -> Shards | None:
-        return Shards(self.model) if is_sharded(self.model) else None
 
     def parameters(self) -> list[nn.Parameter]:
         """The trainable parameters, each once."""

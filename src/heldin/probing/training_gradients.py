@@ -175,15 +175,15 @@ class GradientCapture:
         self._open: _OpenPass | None = None
         self.reset()
 
-    def reset(self, calls_until_reading: int = 1) -> None:
-        """Forget everything. The next reading is made at this call of `next_call`, counted from 1."""
+    def reset(self) -> None:
+        """Forget everything."""
         self.discard_open()
         self.passes: tuple[TrainingPass, ...] = ()
         self.num_observed = 0  # calls of observe
         self.num_since_call = 0  # calls of observe since the latest call of next_call
         self.observed_per_call: int | None = None
         self.observed_per_pass = 1
-        self.calls_until_reading = calls_until_reading
+        self.calls_until_reading = 1  # the next reading is made at this call of next_call, counted from 1
         self.num_awaited = 0  # calls of observe whose backward pass was to be taken
         self.num_begun = 0  # calls of these whose backward pass began
         self.num_unreached = 0  # backward passes that reached none of the parameters
