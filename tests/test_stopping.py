@@ -1018,3 +1018,36 @@ def test_weights_kept_before_a_rise_are_dropped_if_another_rule_wants_others():
     with pytest.warns(HeldinWarning, match="of epoch 6. With this rule those of epoch 1 are wanted"):
         other.load_state_dict(state)
     assert (other.decision.epoch, other.decision.before, other.kept_epoch) == (4, 1, None)
+
+
+def test_the_file_of_dropped_weights_is_not_overwritten(tmp_path):
+    options = {"keep": "before_rise", "keep_in": tmp_path / "weights.pt"}
+    values = [5.0, 1.0, 2.0, 3.0, 4.0, 1.5, 1.2, 1.3]
+    state = scripted(values, rule=ConsecutiveRises(5), **options)[0].state_dict()
+    patient, _ = scripted([], rule=Patience(1), **options)
+    with pytest.warns(HeldinWarning, match="so no weights are kept"):
+        patient.load_state_dict(state)
+    patient._snapshot.take(patient.model, 8)
+    same, _ = scripted([], rule=ConsecutiveRises(5), **options)
+    same.load_state_dict(state)
+    assert same.kept_epoch == 6
+
+
+def test_start_after_fall_takes_a_loss_of_one_number_with_a_signal_of_outputs():
+    data = loader()
+    stopper = EarlyStopping(
+        net(), lambda o, t: nn.functional.cross_entropy(o, t) + 0.0, signal="label_wave", start_after_fall=0.1
+    )
+    stopper.step(data)
+    assert stopper.history[0].loss == pytest.approx(1.0, abs=0.8)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_the_loss_of_a_reading_is_a_mean_over_samples_without_batches_of_ignored_ones(reduction):
+    model = net()
+    batches = [(torch.randn(8, 4), torch.full((8,), -100)), *loader()]
+    loss = nn.CrossEntropyLoss(reduction=reduction)
+    stopper = EarlyStopping(model, loss, signal="label_wave", start_after_fall=0.1, batches=len(batches))
+    stopper.step(batches)
+    expected = [nn.functional.cross_entropy(model(x), y).item() for x, y in batches[1:]]
+    assert stopper.history[0].loss == pytest.approx(sum(expected) / len(expected), rel=1e-5)

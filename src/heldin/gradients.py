@@ -24,6 +24,8 @@ SMALL = 2**12  # parameters with fewer values are concatenated first: a few oper
 SAFE = (1e-28, 1e30)  # squared norms for which no product leaves the range of single precision
 CLOSE = 1e-4  # relative to the squared norms: a smaller squared distance has lost digits in single precision
 
+SHORT = 1e-2  # likewise for the squared norm of a gradient, of which cosines need more digits
+
 Row = tuple[Tensor | None, ...]  # the gradient of one batch, one tensor per parameter
 Column = list[Tensor]  # the gradients of all batches for one parameter, or several of them
 
@@ -205,8 +207,8 @@ def is_precise(summed: Tensor, factors: Sequence[float] | None = None, *, inner:
         return False
     for i, j in combinations(range(len(squares)), 2):
         both = squares[i] * factors[i] ** 2 + squares[j] * factors[j] ** 2
-        sign = 1.0 if inner and i == 0 else -1.0
-        if both + sign * 2.0 * factors[i] * factors[j] * products[i][j] < CLOSE * both:
+        sign, limit = (1.0, SHORT) if inner and i == 0 else (-1.0, CLOSE)
+        if both + sign * 2.0 * factors[i] * factors[j] * products[i][j] < limit * both:
             return False
     return True
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from statistics import fmean
@@ -400,12 +401,20 @@ class SignalReader:
         """The mean loss of batches whose gradients no signal needs: one forward pass each."""
         try:
             with self.probe.session(seed=seed) as devices:
-                found = self.probe.training_loss if self.probe.loss.batch_loss is not None else self.probe.losses
-                return fmean(float(found(to_device(batch, devices)).detach().mean()) for batch in batches)
+                losses = [self._losses_of(to_device(batch, devices)) for batch in batches]
+            means = [float(each.mean()) for each in losses if each.numel()]  # without batches of ignored samples
+            return fmean(means) if means else math.nan
         except NotFiniteError:
             if first:
                 raise
             return math.nan
+
+    def _losses_of(self, batch: Batch) -> Tensor:
+        """The losses of the samples of a batch, or the one number that its loss is."""
+        if self.probe.loss.batch_loss is None:
+            with suppress(LossError):
+                return self.probe.losses(batch).detach()
+        return self.probe.training_loss(batch).detach().reshape(1)
 
     def _learning_rate(self) -> float | None:
         groups = [] if self.optimizer is None else self.optimizer.param_groups

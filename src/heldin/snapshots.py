@@ -46,6 +46,10 @@ class WeightSnapshot:
         self._weights: Weights | None = None
         self._in_checkpoint = False  # whether a state that was saved refers to the file
 
+    def forget(self) -> None:
+        """Forget the weights, but not that a checkpoint may refer to the file: it is not overwritten."""
+        self.epoch, self._weights = None, None
+
     def take(self, model: nn.Module, epoch: int) -> None:
         """Keep the weights of this epoch in place of the present ones."""
         weights = {

@@ -327,7 +327,7 @@ class EarlyStopping:
             loss: the mean of the losses, if it is computed separately and differentiated in their place; `losses`
                 then need no graph. It may be a multiple of the mean (a sum, a weighted mean), without a penalty.
             indices: the positions of the batch's samples in the dataset.
-            outputs: the model's outputs for them, (m, ...).
+            outputs: the model's outputs for them, (m, ...), with the classes second: (m, C, ...).
         """
         if (indices is None) != (outputs is None) or (losses is None and (loss is not None or outputs is None)):
             raise ArgumentError(
@@ -438,7 +438,7 @@ class EarlyStopping:
                     f"{self._decision.before} are wanted, so no weights are kept. Create EarlyStopping with the rule "
                     "it was saved with to have them."
                 )
-                self._snapshot.reset()
+                self._snapshot.forget()
             self.reader.load_state_dict(state["watch"])
             if self.reader.capture is not None:
                 self.reader.capture.calls_until_reading = self._calls_until_reading()
@@ -514,9 +514,11 @@ class EarlyStopping:
         if self.start_after_fall is not None and not self._begun:
             losses = [earlier.loss for earlier in self._readings]
             self._begun = first_after_fall(losses, self.start_after_fall) is not None
+            if not self._decision.stop and (self._begun or not _is_not_finite(value)):
+                self._state = self.rule.start()
             diverges = self._decision.stop or _is_not_finite(value)  # which the rule decides on
             if not self._begun and not diverges:
-                self._state, self._num_unused = self.rule.start(), len(losses)
+                self._num_unused = len(losses)
                 why = f"is not used before the training loss has fallen by {self._fall}"
                 latest = reading.values[deciding]
                 self._decision = Decision(False, None, None, latest, len(losses), why, deciding, unit=self.unit)

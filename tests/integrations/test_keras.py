@@ -420,7 +420,7 @@ def test_the_sample_depends_on_seed_and_measurement():
     assert sample(3, range(50), 1, 1) == choices[1, 1]
 
 
-def test_a_small_last_batch_is_left_out_if_two_others_are_kept():
+def test_a_small_last_batch_is_left_out_after_two_others():
     def batches(*sizes):
         return [(np.zeros((size, 2)), np.zeros(size)) for size in sizes]
 
@@ -430,6 +430,13 @@ def test_a_small_last_batch_is_left_out_if_two_others_are_kept():
     assert sizes(3, 4, 4, 1) == [4, 4]
     assert sizes(3, 4, 1) == [4, 1]
     assert sizes(3, 4, 4, 2) == [4, 4, 2]
+    sampler = ReservoirSampler(3, seed=0)
+    for batch in batches(*[8] * 5):
+        sampler.add(batch)
+    sampler.restart(1)  # of a training with smaller batches
+    for batch in batches(*[2] * 5):
+        sampler.add(batch)
+    assert [len(x) for x, _ in sampler.batches] == [2, 2, 2]
     assert all(sizes(3, *[4] * 5, 1, *[4] * 5, 1, seed=seed) == [4] * 3 for seed in range(20))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import OrderedDict, UserDict, defaultdict, namedtuple
-from collections.abc import MutableMapping
+from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -101,6 +101,19 @@ class Stream(IterableDataset):
         yield from torch.randperm(self.size).tolist()
 
 
+class Chunks(Sequence):
+    """Batches that are made when they are read, and that do not count from the end."""
+
+    def __init__(self, numbers):
+        self.numbers = numbers
+
+    def __len__(self):
+        return len(self.numbers) // 4
+
+    def __getitem__(self, index):
+        return self.numbers[4 * index : 4 * index + 4]
+
+
 class Restartable:
     """An iterable of batches that is not a sequence."""
 
@@ -180,6 +193,7 @@ SIZES = {  # of at most 5 batches of 4 samples
     "last batch below half the size, list of two": (lambda: list(loader_of(5)), [4, 1]),
     "last batch below half the size, stream": (lambda: DataLoader(Stream(9), batch_size=4), [4, 4]),
     "enough others, list": (lambda: list(loader_of(41)), [4] * 5),
+    "another sequence": (lambda: Chunks(torch.arange(12)), [4] * 3),
     "enough others, shuffled": (lambda: loader_of(23), [4] * 5),
     "enough others, in order": (lambda: loader_of(23, shuffle=False), [4] * 5),
     "enough others, subset": (lambda: sampled(SubsetRandomSampler(range(23))), [4] * 5),

@@ -51,6 +51,7 @@ class Busy(nn.Module):
         self.statistic = torch.zeros(3)
         self.nested = {"steps": [], "parts": [{"sum": torch.zeros(3)}], "shared": self.statistic}
         self.array = np.zeros(3)
+        self.register_buffer("parameter", nn.Parameter(torch.zeros(3), requires_grad=False))
 
     def forward(self, x):
         x = self.norm(self.linear(x))
@@ -67,6 +68,7 @@ class Busy(nn.Module):
         self.nested["parts"][0]["sum"] += 1.0
         assert self.nested["shared"] is self.statistic
         self.array += 1.0
+        self.parameter += 1.0
         self.scale = nn.Parameter(torch.ones(3))
         self.child = nn.Identity()
         self.register_buffer("cached", torch.zeros(3), persistent=False)
@@ -651,3 +653,14 @@ def test_a_context_that_was_left_open_is_undone_when_the_block_raises():
         left_open.gen.close()  # what Python does when the traceback is deleted
         assert called == ["innermost", "inner"]
     assert called == ["innermost", "inner", "later"]
+
+
+def test_arrays_in_files_and_large_arrays_are_not_copied(tmp_path):
+    np.save(tmp_path / "table.npy", np.zeros(10))
+    model = nn.Linear(2, 2)
+    model.table, model.large = np.load(tmp_path / "table.npy", mmap_mode="r+"), np.zeros(2**20 + 1)
+    model.fixed = np.zeros(3)
+    model.fixed.flags.writeable = False
+    before = model.table, model.large, model.fixed
+    with preserve_state(model, mode="train"):
+        assert all(now is then for now, then in zip((model.table, model.large, model.fixed), before, strict=True))

@@ -28,6 +28,15 @@ class Scores(nn.Module):
         return self.scores
 
 
+class FocalLoss(nn.CrossEntropyLoss):
+    """A subclass that reduces its losses by itself."""
+
+    def forward(self, outputs, targets):
+        losses = F.cross_entropy(outputs, targets, weight=self.weight, reduction="none")
+        losses = (1 - torch.exp(-losses)) ** 2 * losses
+        return losses.mean() if self.reduction == "mean" else losses
+
+
 CLASSES = torch.tensor([0, 2, 1, 1])
 
 SAME = [
@@ -569,8 +578,22 @@ def test_an_error_inside_the_model_is_not_hidden():
         (nn.CrossEntropyLoss(weight=torch.tensor([0.1, 1.0, 5.0])), torch.eye(4)[:, :3]),
         (nn.NLLLoss(weight=torch.tensor([0.1, 1.0, 5.0])), CLASSES),
         (nn.KLDivLoss(reduction="batchmean"), torch.full((4, 3), 1 / 3)),
+        (functools.partial(F.cross_entropy, weight=torch.tensor([0.1, 1.0, 5.0])), CLASSES),
+        (functools.partial(F.kl_div, reduction="batchmean"), torch.full((4, 3), 1 / 3)),
+        (nn.CrossEntropyLoss(weight=torch.tensor([0.1, 1.0, 5.0])), CLASSES.byte()),
+        (FocalLoss(weight=torch.tensor([0.1, 1.0, 5.0])), CLASSES),
     ],
-    ids=["weights", "weights and ignored", "weights, probabilities", "nll", "batchmean"],
+    ids=[
+        "weights",
+        "weights and ignored",
+        "weights, probabilities",
+        "nll",
+        "batchmean",
+        "function",
+        "function, batchmean",
+        "bytes",
+        "a subclass",
+    ],
 )
 def test_the_mean_of_the_losses_has_the_gradient_of_the_loss_of_training(loss_fn, targets):
     model = Scores(4, 3)
@@ -579,6 +602,13 @@ def test_the_mean_of_the_losses_has_the_gradient_of_the_loss_of_training(loss_fn
     assert found.item() == pytest.approx(expected.item(), rel=1e-6)
     gradients = [torch.autograd.grad(loss, model.scores)[0] for loss in (found, expected)]
     assert torch.allclose(*gradients, atol=1e-7)
+
+
+def test_class_weights_of_zero_leave_losses_of_zero():
+    found = losses_of(
+        nn.CrossEntropyLoss(weight=torch.tensor([0.0, 1.0])), Scores(2, 2), (torch.zeros(2), torch.zeros(2).long())
+    )
+    assert found.tolist() == [0.0, 0.0]
 
 
 def test_sample_losses_of_a_square_target_are_its_means():
@@ -593,3 +623,9 @@ def test_sample_losses_of_a_square_target_are_its_means():
 def test_a_loss_with_further_arguments_is_refused_with_a_template(loss_fn):
     with pytest.raises(LossError, match=r"missing 1 required positional argument: 'var'[\s\S]*def sample_losses"):
         losses_of(loss_fn, Scores(4, 1), (torch.zeros(4), torch.zeros(4, 1)))
+
+
+def test_sample_losses_that_broadcast_are_refused_next_to_square_inputs():
+    loss = TrainingLoss(sample_losses=lambda m, b: (m(b["x"]) - b["y"]) ** 2)
+    with pytest.raises(LossError, match=r"Found shape \(16, 16\)"):
+        loss.per_sample()(nn.Linear(16, 1), {"x": torch.randn(16, 16), "y": torch.randn(16)})

@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import heldin
 from heldin.errors import BatchesError, HeldinWarning, LossError, NotFiniteError, UnmeasurableError
 from heldin.probing import Probe, per_sample
 from heldin.probing.per_sample import class_moments, sample_moments
@@ -625,3 +626,23 @@ def test_equal_gradients_in_single_precision_have_no_variance(kind, value):
     (found,) = sample_moments(Probe(model, lambda output, target: 0.3 * output.flatten()), [(x, torch.zeros(50))])
     assert (found.num_live, found.t_sq_sum) == (0, 0.0)
     assert found.mean_sq > 0.0
+
+
+class KeepsMean(nn.Module):
+    """A loss that stores a tensor in each pass, and reads it in the next one."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(()))
+
+    def forward(self, outputs, targets):
+        losses = nn.functional.cross_entropy(outputs, targets, reduction="none")
+        shifted = losses - 0.0 * self.mean
+        self.mean = losses.detach().mean()
+        return shifted
+
+
+def test_a_loss_that_stores_a_tensor_is_computed_by_vmap_as_one_that_does_not():
+    model, batches = Stores(), [(torch.randn(4, 6), torch.randint(3, (4,))) for _ in range(3)]
+    found = [heldin.measure(model, loss, batches, signals="gsnr") for loss in (KeepsMean(), nn.CrossEntropyLoss())]
+    assert found[0] == pytest.approx(found[1], rel=1e-6)

@@ -215,25 +215,25 @@ def _num_samples(batch: object) -> int:
 class ReservoirSampler:
     """Keeps `num` of the batches since the last measurement, each with equal probability (reservoir sampling).
 
-    A batch of less than half the size of the largest, the last one of an epoch, is left out if two others are kept.
+    A batch of less than half the size of the largest, the last one of an epoch, is left out after two others.
     """
 
     def __init__(self, num: int, seed: int) -> None:
         self.batches: deque[object] = deque(maxlen=num)
         self.num = num
         self.seed = seed
-        self._largest = 0
         self.restart(0)
 
     def restart(self, num_measurements: int) -> None:
         """Sample from the batches added from now on. Earlier ones stay until there are enough new ones."""
-        self._seen, self._random = 0, random.Random(derive_seed(self.seed, "passing", num_measurements))
+        self._seen, self._largest = 0, 0
+        self._random = random.Random(derive_seed(self.seed, "passing", num_measurements))
 
     def add(self, batch: object) -> None:
         """Keep the batch, or not."""
         size = _num_samples(batch)
         self._largest = max(self._largest, size)
-        if 2 * size < self._largest and len(self.batches) >= 2:
+        if 2 * size < self._largest and self._seen >= 2:
             return
         self._seen += 1
         if self._seen <= self.num:

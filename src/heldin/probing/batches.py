@@ -73,7 +73,8 @@ def draw(
             indices = _choose_indices(source, num_batches, generator)
             batches = list(_loader_over(source, indices[part], generator)) if indices[part] else []
         elif isinstance(source, Sequence):
-            num = len(source) - _ends_small(source, count_samples)
+            # Of another sequence, which may read its batches from files, only those that are drawn are read.
+            num = len(source) - (isinstance(source, (list, tuple)) and _ends_small(source, count_samples))
             batches = [source[i] for i in _choose(num, num_batches, generator)[part]]
         else:
             first = list(islice(_new_pass(source, generator), num_batches))
@@ -155,7 +156,7 @@ def _ends_small(batches: Sequence[Any], count_samples: Callable[[Any], int | Non
     if len(batches) < 3:
         return False
     first, last = count_samples(batches[0]), count_samples(batches[-1])
-    return first is not None and last is not None and 2 * last < first
+    return bool(first and last) and 2 * (last or 0) < (first or 0)
 
 
 def _sampled_once(sampler: object) -> Sequence[int] | None:

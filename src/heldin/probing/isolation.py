@@ -45,6 +45,7 @@ HOOKS = frozenset(name for name in MODULE_ATTRIBUTES if name.endswith("hooks") o
 CONTAINERS = (list, dict, set, OrderedDict, defaultdict, deque, Counter)
 
 MAX_CONTAINER = 64  # larger containers hold data
+MAX_ARRAY = 2**20  # larger arrays hold data too
 MAX_OBJECTS = 20_000
 MAX_DEPTH = 10  # loader, subset, dataset, list of transforms, transform, generator
 NOT_WALKED = (type, types.ModuleType, Tensor, str, bytes, int, float, complex, type(None))
@@ -290,6 +291,19 @@ def preserve_state(*models: nn.Module, mode: str) -> Iterator[None]:
 
 
 @contextmanager
+def preserve_attributes(*models: object) -> Iterator[None]:
+    """Put back the attributes and buffers of modules on exit, without copying what they hold."""
+    modules = [module for model in models if isinstance(model, nn.Module) for module in model.modules()]
+    before = [(module, dict(vars(module)), dict(module._buffers)) for module in modules]
+    try:
+        yield
+    finally:
+        for module, attributes, buffers in before:
+            _restore_attributes(vars(module), attributes)
+            _restore_attributes(module._buffers, buffers)
+
+
+@contextmanager
 def without_hooks(*registries: dict[int, Any]) -> Iterator[None]:
     """Remove all hooks from these registries, and put them back on exit."""
     with undoing() as undo:
@@ -393,11 +407,11 @@ def _restore_attributes(attributes: dict[str, Any], before: dict[str, Any]) -> N
 def _use_copies(modules: list[nn.Module], held: list[dict[str, Any]]) -> None:
     """Let modules run on copies of their buffers, and of the tensors, arrays and containers among their attributes.
 
-    What a small container holds is copied too. `held` are the attributes of other objects, of which only small tensors
-    and containers are copied, without their contents.
+    What a small container holds is copied too; large arrays, and those in files, are not. `held` are the attributes of
+    other objects, of which only small tensors and containers are copied, without their contents.
     """
     copies: dict[int, Any] = {}  # an object held twice is copied once
-    array_type = getattr(sys.modules.get("numpy"), "ndarray", ())
+    array_type = getattr(sys.modules.get("numpy"), "ndarray", None)
 
     def copy_of(value: Any, *, nested: bool = True) -> Any:
         if id(value) not in copies:
@@ -405,12 +419,10 @@ def _use_copies(modules: list[nn.Module], held: list[dict[str, Any]]) -> None:
                 copies[id(value)] = own = copy.copy(value)
                 if nested and len(own) <= MAX_CONTAINER and not isinstance(own, set):
                     for key, part in list(own.items() if isinstance(own, dict) else enumerate(own)):
-                        own[key] = copy_of(part)
-            elif isinstance(value, array_type):
+                        own[key] = part if isinstance(part, nn.Parameter) else copy_of(part)
+            elif type(value) is array_type and value.flags.writeable and value.size <= MAX_ARRAY:
                 copies[id(value)] = value.copy()
-            elif isinstance(value, Tensor) and not (
-                isinstance(value, nn.Parameter) or value.requires_grad or is_lazy(value)
-            ):
+            elif isinstance(value, Tensor) and not value.requires_grad and not is_lazy(value):
                 copies[id(value)] = value.detach().clone()
             else:
                 return value

@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from heldin.errors import ArgumentError, BatchesError, LossError, NotFiniteError, UnmeasurableError
 from heldin.probing.batches import Batch, clone_tensors, is_pair, require_pair, select_samples, tensors_of
@@ -188,7 +189,10 @@ class TrainingLoss:
             return _per_sample(losses, mask=mask, check=check, alone=alone)
         if losses.ndim == 1 and (classes := _class_labels(batch, losses)) is not None:
             return _per_sample(losses, mask=_not_padding(classes, losses, check=check), check=check, alone=alone)
-        has_target = any(tensor.shape == losses.shape for tensor in tensors_of(batch))
+        tensors = tensors_of(batch)
+        has_target = any(tensor.shape == losses.shape for tensor in tensors) and not any(
+            tensor.numel() == len(losses) for tensor in tensors
+        )
         if losses.ndim == 2 and losses.shape[0] == losses.shape[1] > 1 and not has_target:
             raise LossError(
                 f"sample_losses should return one value per sample. Found shape {tuple(losses.shape)}, and no "
@@ -240,10 +244,16 @@ class _Reduction:
 
     @classmethod
     def of(cls, loss_fn: LossFunction | None) -> _Reduction:
-        module = getattr(loss_fn, "_orig_mod", loss_fn)
-        if isinstance(module, (nn.CrossEntropyLoss, nn.NLLLoss)) and module.reduction == "mean":
-            return cls(weights=module.weight)
-        return cls(over_samples=isinstance(module, nn.KLDivLoss) and module.reduction == "batchmean")
+        loss = getattr(loss_fn, "_orig_mod", loss_fn)  # a compiled module
+        if isinstance(loss, functools.partial):
+            function: Any = loss.func
+            reduction, weights = loss.keywords.get("reduction", "mean"), loss.keywords.get("weight")
+        else:
+            function = type(loss)  # not of a subclass, which may reduce in another way
+            reduction, weights = getattr(loss, "reduction", None), getattr(loss, "weight", None)
+        if function in (nn.CrossEntropyLoss, nn.NLLLoss, functional.cross_entropy, functional.nll_loss):
+            return cls(weights=weights if reduction == "mean" else None)
+        return cls(over_samples=function in (nn.KLDivLoss, functional.kl_div) and reduction == "batchmean")
 
     def rescale(self, losses: Tensor, targets: object, ignored: int | None, *, alone: bool) -> Tensor:
         """Return unreduced losses (m, ...) with a factor, so that their mean is the reduced loss.
@@ -255,7 +265,8 @@ class _Reduction:
         if self.weights is None or alone or not isinstance(targets, Tensor) or targets.is_floating_point():
             return losses
         counted = targets if ignored is None else targets[targets != ignored]
-        return losses / self.weights[counted].mean() if counted.numel() else losses
+        mean = self.weights[counted.long()].mean() if counted.numel() else None
+        return losses / mean if mean else losses
 
 
 def _ignored_index(loss_fn: LossFunction | None) -> int | None:

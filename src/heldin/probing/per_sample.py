@@ -24,7 +24,7 @@ from torch.func import grad, vmap
 from heldin.errors import BatchesError, LossError, UnmeasurableError
 from heldin.gradients import Row, as_real, num_values
 from heldin.probing.batches import Batch, Rebuild, as_list, require_pair, select_samples, split_samples, to_device
-from heldin.probing.isolation import preserve_state
+from heldin.probing.isolation import preserve_attributes
 from heldin.probing.linear_layers import Factors, linear_factors, record_linear_calls
 from heldin.probing.losses import without_ignored
 from heldin.probing.probe import Probe, WithParameters, derivatives, gradient, keep_freed_memory
@@ -225,7 +225,7 @@ def _other_gradients(probe: Probe, split: _Split) -> Iterator[list[Tensor]]:
         found = None
         if ONE_BY_ONE not in probe.warn_once.topics:
             try:
-                with preserve_state(probe.model, mode="eval"):  # a tensor that the model stores is one of vmap
+                with preserve_attributes(probe.model, *probe.loss.parts):  # tensors of vmap that modules store
                     found = vectorized(chunk)
             except Exception as error:  # whatever a model raises inside vmap; its own errors are raised again below
                 if isinstance(error.__context__, KeyboardInterrupt):  # vmap could not close its levels
