@@ -35,6 +35,7 @@ from heldin.lab.spec import RunSpec
 from heldin.lab.store import RunFolder, RunRecord, Store, wrong_checkpoint
 from heldin.probing.isolation import derive_seed, seeded_randomness
 from heldin.probing.losses import LossFunction, unreduced
+from heldin.probing.probe import keep_freed_memory
 
 if TYPE_CHECKING:
     from heldin.lab.task_source import TaskSource
@@ -67,6 +68,7 @@ def run(
         return folder.record()
     arrays = load(spec.dataset, data_root) if spec.task is None else None
     data = "" if arrays is None else str(fingerprint(spec.dataset, data_root, arrays=arrays))
+    keep_freed_memory()  # also for runs without signals, such as folds
     with _one_thread(), seeded_randomness(initial_seed(spec.seed)):
         if arrays is None:
             if task is None:
