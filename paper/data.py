@@ -11,11 +11,9 @@ from heldin.lab.data import data_root, load
 
 NUM_TEST = 2_000
 CIFAR10, CIFAR100, MNIST = "npz:cifar10-2k", "npz:cifar100-2k", "npz:mnist-2k"
-CIFAR10_50K = "npz:cifar10-50k-2k"
 SOURCES = {
     CIFAR10: ("cifar10", 12_800),
     CIFAR100: ("cifar100", 12_800),
-    CIFAR10_50K: ("cifar10", 50_000),
     MNIST: ("mnist", 60_000),
 }
 """The full dataset and the number of its training images, by the name of the reduced dataset."""

@@ -10,13 +10,13 @@ from paper.correlations import difference_by_seed
 from paper.differences import loss_after_stop
 from paper.harness import NO_PROTOCOL, Item, Result, RunGroup, Runs, merge
 from paper.plots import SettingCurvesDisplay
-from paper.settings import BATCH_COUNT_RESNET, BATCH_COUNTS, DISPARITY, full_runs, seconds_of
+from paper.settings import BATCH_COUNTS, DISPARITY, RELATED_CIFAR10, full_runs, seconds_of
 from paper.stops import estimate_or_none, group_of
 
 
 def build(runs: Runs) -> Result:
     """The curves, the change of disparity from epoch to epoch for each s, and by how much it exceeds the next one."""
-    group = group_of(runs, BATCH_COUNT_RESNET)
+    group = group_of(runs, RELATED_CIFAR10)
     changes = {} if group is None else {num: _relative_changes(group, _label(num)) for num in BATCH_COUNTS}
     if group is None or not all(changes.values()):
         return Result()
@@ -48,8 +48,8 @@ ITEM = Item(
     label="fig:s",
     claim="Averaged over two batches, gradient disparity varies much; five are enough.",
     stage=3,
-    specs=full_runs([BATCH_COUNT_RESNET]),
+    specs=full_runs([RELATED_CIFAR10]),
     build=build,
-    laptop="2,560 samples instead of 12.8 k, width 1/16, 25 epochs.",
+    laptop="As tab:RW (c).",
     seconds=seconds_of,
 )

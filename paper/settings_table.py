@@ -9,7 +9,7 @@ from dataclasses import replace
 from heldin.lab.spec import RunSpec
 from heldin.lab.tables import Cell, Table
 from paper.choice import learning_of
-from paper.data import CIFAR10, CIFAR10_50K, CIFAR100, MNIST
+from paper.data import CIFAR10, CIFAR100, MNIST
 from paper.harness import Item, Result, Runs
 from paper.settings import (
     BATCHES_VGG,
@@ -36,7 +36,6 @@ NUM_SAMPLES = {  # for training, for testing
     "cifar100": (50000, 10000),
     "mnist5k": (4000, 1000),
     CIFAR10: (50000, 2000),
-    CIFAR10_50K: (50000, 2000),
     CIFAR100: (50000, 2000),
     MNIST: (60000, 2000),
 }

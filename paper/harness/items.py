@@ -160,6 +160,7 @@ class Item:
         specs: profile -> the runs it needs.
         build: Builds tables, figures and numbers from the finished runs.
         laptop: How the laptop profile differs from the paper, beyond what all settings share.
+        at_paper_size: What runs at the paper's size leave out, and what they show; may be empty.
         seconds: Estimates how long a run of the laptop profile takes on one core.
         missing: What is missing to run it in full; may be empty.
         findings: An interpretation of its numbers, for items that are mostly not reproduced.
@@ -173,6 +174,7 @@ class Item:
     specs: Callable[[str], list[RunSpec]]
     build: Callable[[Runs], Result]
     laptop: str = ""
+    at_paper_size: str = ""
     seconds: Callable[[RunSpec], float] | None = None
     missing: str = ""
     findings: str = ""

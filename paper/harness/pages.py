@@ -161,7 +161,7 @@ def item_page(label: str, parts: Sequence[Part]) -> str:
 
 def _section(judged: JudgedItem, profile: str) -> list[str]:
     item = judged.item
-    lines = [text for text in (item.laptop, _findings(item)) if text] if profile == LAPTOP else []
+    lines = [text for text in ((item.laptop, _findings(item)) if profile == LAPTOP else (item.at_paper_size,)) if text]
     numbers = judged.table()
     if numbers.rows:
         lines.append(numbers.markdown().partition("\n\n")[2])  # without the title, which is the heading
@@ -230,8 +230,9 @@ def _html_section(judged: JudgedItem, profile: str, folder: Path) -> Markup:
         element("h2", f"{item.heading}, {SIZES[profile]}"),
         element("p", judged.headline, class_="conclusion"),
     ]
-    if profile == LAPTOP:
-        found.append(element("p", f"Laptop: {_without_marks(item.laptop)}", class_="soft"))
+    about = f"Laptop: {item.laptop}" if profile == LAPTOP else item.at_paper_size
+    if about:
+        found.append(element("p", _without_marks(about), class_="soft"))
     if item.missing:
         found.append(element("p", f"Missing: {item.missing}.", class_="soft"))
     if item.findings and profile == LAPTOP:

@@ -7,7 +7,7 @@ from heldin.lab.spec import RunSpec
 from heldin.lab.store import Store
 from paper import fig_opt, fig_s, tab_norm, tab_rw
 from paper.harness import MEAN_CURVE, PER_RUN, Runs
-from paper.settings import BATCH_COUNT_RESNET, OPTIMIZERS, RELATED, RELATED_MNIST
+from paper.settings import OPTIMIZERS, RELATED, RELATED_CIFAR10, RELATED_MNIST
 
 RISING, UP_AND_DOWN = [float(epoch + 1) for epoch in range(8)], [1.0 + epoch % 2 for epoch in range(8)]
 
@@ -20,7 +20,7 @@ def runs_with_one_without_signals(make_record, setting, **curves):
 
 
 def test_changes_are_read_from_runs_that_measured_them(make_record):
-    numbers = fig_s.build(runs_with_one_without_signals(make_record, BATCH_COUNT_RESNET, test_loss=RISING)).numbers
+    numbers = fig_s.build(runs_with_one_without_signals(make_record, RELATED_CIFAR10, test_loss=RISING)).numbers
     for key in ("jump.2", "jump.2-5", "jump.5-10", "jump.10-20"):
         assert numbers[key][""].num == 2
     assert numbers["drop"][PER_RUN].num == 2

@@ -111,19 +111,27 @@ def test_items_that_are_not_of_the_paper_claim_nothing(part):
     assert "# tab:tiny\n\nErrors are high.\n\n" in item_page("tab:tiny", [ours])
 
 
-def test_the_papers_size_stands_first_and_has_no_laptop_notes(paper, part):
-    noted = replace(part.items[0], item=replace(part.items[0].item, findings="They are higher."))
+def test_the_papers_size_stands_first_and_each_size_has_its_own_notes(paper, part, tmp_path):
+    item = replace(part.items[0].item, findings="They are higher.", at_paper_size="It is `large`.")
+    noted = replace(part.items[0], item=item)
     both = [Part(Runs("paper", part.runs.records), [noted]), replace(part, items=[noted])]
     at_size, _, laptop = item_page("tab:tiny", both).partition("## At laptop size")
     assert "## At the paper's size" in at_size
+    assert "It is `large`." in at_size
     assert "It is small" not in at_size
     assert "They are higher" not in at_size
+    assert "It is `large`." not in laptop
     assert "(../tables/tab-tiny/paper-size/errors.md)" in at_size
     assert "It is small." in laptop
     assert "**Findings:** They are higher." in laptop
     page = readme(paper, both)
     assert "(laptop)" in page
     assert page.index("### At the paper's size") < page.index("### At laptop size")
+    for each in both:
+        write_result(noted, tmp_path, each.profile)
+    at_size, _, laptop = report_html(paper, both, tmp_path).partition("Laptop: It is small.")
+    assert "It is large." in at_size
+    assert "It is large." not in laptop
 
 
 def test_the_gallery_shows_every_figure_that_was_written(paper, part, tmp_path):
