@@ -23,7 +23,6 @@ CHUNK = 2**18  # columns of the buffer, a whole number of slices: 4 MB for s = 5
 SMALL = 2**12  # parameters with fewer values are concatenated first: a few operations for all of them
 SAFE = (1e-28, 1e30)  # squared norms for which no product leaves the range of single precision
 CLOSE = 1e-4  # relative to the squared norms: a smaller squared distance has lost digits in single precision
-
 SHORT = 1e-2  # likewise for the squared norm of a gradient, of which cosines need more digits
 
 Row = tuple[Tensor | None, ...]  # the gradient of one batch, one tensor per parameter

@@ -57,7 +57,7 @@ def draw(
 
     From a `DataLoader` over a dataset with a length, and from a list of batches, any batch may be drawn. From another
     iterable the first batches of a new pass are taken, with every random stream seeded. A last batch of less than half
-    the size of the others is left out.
+    the size of the others is left out, except of sequences that are not lists or tuples.
 
     Raises:
         BatchesError: `source` is not an iterable of batches, is empty, or can be iterated only once.
