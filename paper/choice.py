@@ -19,8 +19,8 @@ candidate of CIFAR-100 with random labels, since it already fails without them.
 The runs of candidates record no signals. One choice was made after signals had been read: that candidates which fail by
 more than their test error are not used was decided when a CNN on CIFAR-100, the choice until then, had been run with
 signals. Its test loss jumps between 4 and 9 from epoch to epoch, above that of guessing (4.6). It also replaced a
-ResNet-8 of width 1/2 with random labels by one of width 1. A VGG-8 of width 1/2 on CIFAR-100 was a candidate too; it was
-dropped for its cost when that of width 1/4 had been run, so the lower test error of the two is not known.
+ResNet-8 of width 1/2 with random labels by one of width 1. A VGG-8 of width 1/2 on CIFAR-100 was a candidate too; it
+was dropped for its cost when that of width 1/4 had been run, so the lower test error of the two is not known.
 
 So far the choices of VGG and CIFAR-100 are used in tab:kfoldl and tab:kfoldn, those of ResNet-18 in tab:RW. Fully
 connected networks and the sweeps over label noise, sizes, widths and optimizers still have the first sizes of
