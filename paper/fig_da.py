@@ -31,6 +31,6 @@ ITEM = Item(
     stage=3,
     specs=full_runs([*SIZES_RESNET.values(), *SIZES_RESNET_AUGMENTED.values()]),
     build=build,
-    laptop="640, 1,280 and 2,560 samples, width 1/16, 25 epochs.",
+    laptop="640, 1,280 and 2,560 samples, width 1/8, batches of 32, 30 epochs at most.",
     seconds=seconds_of,
 )

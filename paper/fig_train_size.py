@@ -14,8 +14,10 @@ CROSS_ENTROPY_ITEM = Item(
     build=lambda runs: merge(
         *(final_value_sweep(runs, key, "training samples", sweep) for key, sweep in SWEEPS.items())
     ),
-    laptop="640, 1,280 and 2,560 samples of CIFAR-10 at width 1/8 for 25 epochs, 500 to 4,000 of MNIST at width 1/4 "
-    "for 50 epochs.",
+    laptop="640, 1,280 and 2,560 samples of CIFAR-10, VGG-8 of width 1/4 instead of VGG-16, batches of 32, 40 epochs "
+    "at most; 500 to 4,000 samples of MNIST, AlexNet of width 1/4, 50 epochs.",
+    findings="The test error falls with the size. The disparity of the last epoch varies more between runs than "
+    "between sizes.",
     seconds=seconds_of,
 )
 SQUARED_ERROR_ITEM = Item(
@@ -25,6 +27,6 @@ SQUARED_ERROR_ITEM = Item(
     stage=3,
     specs=full_runs(SIZES_MSE.values()),
     build=lambda runs: final_value_sweep(runs, "mse", "training samples", SIZES_MSE),
-    laptop="640, 1,280 and 2,560 samples at width 1/8, 25 epochs.",
+    laptop="640, 1,280 and 2,560 samples, VGG-8 of width 1/4 instead of VGG-16, batches of 32, 120 epochs at most.",
     seconds=seconds_of,
 )

@@ -3,7 +3,7 @@
 from heldin.lab.curves import Estimate
 from heldin.lab.method_tables import pearson
 from heldin.lab.spec import RunSpec
-from paper.data import CIFAR10, CIFAR100
+from paper.choice import chosen
 from paper.harness import NO_PROTOCOL, Item, Result, Runs
 from paper.plots import ScatterDisplay
 from paper.settings import SEEDS
@@ -13,9 +13,9 @@ TRAIN_TRAIN, TRAIN_VALIDATION = "gradient_disparity", "train_val_disparity"
 NETWORKS = {  # of the laptop profile -> seconds of an epoch with 1,280 samples
     RunSpec(dataset="mnist5k", init="he_normal", learning_rate=0.1): 0.7,
     RunSpec(dataset="mnist5k", model="alexnet", scale=0.25, init="he_normal", learning_rate=0.04, batch_size=32): 1.3,
-    RunSpec(dataset=CIFAR10, model="vgg11", scale=0.125, learning_rate=0.08): 2.6,
-    RunSpec(dataset=CIFAR10, model="resnet18", scale=0.0625, learning_rate=0.16): 3.3,
-    RunSpec(dataset=CIFAR100, model="resnet18", scale=0.0625, learning_rate=0.16, batch_size=32): 3.3,
+    chosen("CIFAR-10, VGG"): 2.6,
+    chosen("CIFAR-10, ResNet-18"): 5.0,
+    chosen("CIFAR-100"): 2.6,
 }
 PAPER_NETWORKS = (
     RunSpec(dataset="mnist", init="he_normal"),
@@ -74,6 +74,11 @@ ITEM = Item(
     stage=4,
     specs=specs,
     build=build,
-    laptop="60 runs of 5 networks, 2 sizes, 2 levels of noise and 3 seeds instead of 220, each at its 10th epoch.",
+    laptop="60 runs of 5 networks, 2 sizes, 2 levels of noise and 3 seeds instead of 220, each at its 10th epoch. The "
+    "networks on CIFAR are those of the item `choice`, on 640 and 1,280 samples.",
+    findings="The two disparities are close for networks that have hardly begun to fit their samples: with those of a "
+    "first choice on CIFAR the correlation was 0.94. Where a network fits them, they differ: on CIFAR-100 that between "
+    "training and validation batches is 1.3 to 2.2 times the other. Among the 12 runs of a network on CIFAR the "
+    "correlation is 0.60 to 0.76.",
     seconds=seconds,
 )

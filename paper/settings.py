@@ -3,18 +3,18 @@
 `paper` is the setting of the paper: full width, all samples, 5 seeds. What the paper does not state is chosen here:
 numbers of epochs, and learning rates of optimizers other than SGD (torch's defaults). Some have as many epochs as two
 cores can train: with limited CIFAR-10 and MNIST twice the last stop that the paper prints, 100 and 300 for fully
-connected networks, which are not run yet. The others have up to 500, the default of its code. Runs with few samples are
-tested on the first 2,000 test images, since testing on 10,000 would take most of an epoch; samples of CIFAR-10 are
-drawn from the first 12,800 of its training images.
+connected networks, 60 for noisy MNIST, which has 5,120 samples instead of 60,000. The others have up to 500, the
+default of its code, and are not run. Runs with few samples are tested on the first 2,000 test images, since testing on
+10,000 would take most of an epoch; samples of CIFAR-10 are drawn from the first 12,800 of its training images.
 
 `laptop` asks the same question at a size that two cores can run: smaller networks, fewer samples and epochs, 3 seeds,
 the first 2,000 test images of CIFAR instead of 10,000 (`paper.data`), and the 5,000 images of `mnist5k`, 1,000 of them
-for testing. The settings on CIFAR are chosen by the rule in `paper.choice`, which reads no signal, except those that
-are built from `_NARROW_RESNET` and `_NARROW_VGG`, and fully connected networks. These belong to a first choice, which
-looked only at the seconds per epoch and at the training error: widths of 1/8 (VGG) and 1/16 (ResNets), learning rates
-of 0.01 / scale, because the outputs of a narrow network change less for the same step, and 25 epochs. The item
-`settings` says which of the networks learn. Those on MNIST do, and keep the first choice: rates of 0.01 / scale for
-AlexNet, with batches of 32 as in the paper's limited MNIST setting, and of 0.1 for fully connected networks.
+for testing. The settings on CIFAR are chosen by the rule in `paper.choice`, which reads no signal; sweeps over sizes
+and widths end at a training loss of 0.01, as in the paper. Those on MNIST, and batch sizes, belong to a first choice,
+which looked only at the seconds per epoch and at the training error; their networks learn, and they keep it: learning
+rates of 0.01 / scale, because the outputs of a narrow network change less for the same step, for AlexNet with batches
+of 32 as in the paper's limited MNIST setting, and of 0.1 for fully connected networks. The item `settings` says which
+of the networks learn.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 
 from heldin.lab.curves import setting_of
 from heldin.lab.spec import RunSpec
-from paper.choice import chosen
+from paper.choice import RATES, chosen
 from paper.data import CIFAR10, MNIST
 
 PROFILES = ("laptop", "paper")
@@ -66,6 +66,7 @@ class Setting:
         signals: The signals of runs on all the data.
         seconds: Seconds per epoch of the laptop profile, of a run on all the data and of a run on all folds but one,
             measured on one core of a busy machine.
+        paper_signals: The signals in the paper profile, if they are fewer.
     """
 
     key: str
@@ -75,6 +76,7 @@ class Setting:
     folds: dict[str, int] = field(default_factory=dict)
     signals: tuple[str, ...] = MAIN_SIGNALS
     seconds: tuple[float, float] = (1.0, 1.0)
+    paper_signals: tuple[str, ...] = ()
 
     def base(self, profile: str) -> RunSpec | None:
         """Return the spec of a profile, with seed 0, or None."""
@@ -83,7 +85,8 @@ class Setting:
     def full(self, profile: str, seeds: Sequence[int] | None = None) -> list[RunSpec]:
         """Return the runs on all the data."""
         base, chosen = self.base(profile), SEEDS[profile] if seeds is None else seeds
-        return [] if base is None else [base.with_(seed=seed, signals=self.signals) for seed in chosen]
+        signals = self.paper_signals if profile == "paper" and self.paper_signals else self.signals
+        return [] if base is None else [base.with_(seed=seed, signals=signals) for seed in chosen]
 
     def folded(self, profile: str, seeds: Sequence[int] | None = None) -> list[RunSpec]:
         """Return the runs that leave out one fold each. They record validation metrics and no signals."""
@@ -115,9 +118,9 @@ _DIGITS = RunSpec(
     batch_size=32,
     epochs=50,
 )
-_NARROW = RunSpec(dataset=CIFAR10, num_samples=1280, epochs=25, until_loss=0.01)
-_NARROW_RESNET = _NARROW.with_(model="resnet18", scale=0.0625, init="xavier_uniform", learning_rate=_RATE / 0.0625)
-_NARROW_VGG = _NARROW.with_(scale=0.125, learning_rate=_RATE / 0.125)
+_SMALL_VGG = chosen("CIFAR-10, VGG").with_(until_loss=0.01)  # until the loss at which the paper ends its sweeps
+_SMALL_RESNET = chosen("CIFAR-10, ResNet-18").with_(until_loss=0.01)
+_SMALL_FC = chosen("CIFAR-10, fully connected")
 
 LIMITED_CIFAR100 = Setting(
     "c100_r34",
@@ -169,10 +172,11 @@ NOISY_MNIST = Setting(
     "mnist_alexnet_noisy",
     "MNIST, AlexNet, noisy",
     _DIGITS.with_(label_noise=0.5),
-    _MNIST.with_(label_noise=0.5, epochs=100),
+    _MNIST.with_(dataset=MNIST, num_samples=5120, label_noise=0.5, epochs=60),
     TEN_FOLDS,
     ALL_SIGNALS,
     seconds=(2.3, 1.0),
+    paper_signals=MAIN_SIGNALS,
 )
 LIMITED = (LIMITED_CIFAR100, LIMITED_CIFAR10, LIMITED_MNIST)
 NOISY = (NOISY_CIFAR100_18, NOISY_CIFAR100_34, NOISY_CIFAR10, NOISY_MNIST)
@@ -256,10 +260,13 @@ NOISE_MNIST = {
     0.0: RELATED_MNIST,
     0.5: RELATED_MNIST_NOISY,
 }
+_NOISY_RESNET = chosen("CIFAR-10, ResNet-18, 50 % random")
 NOISE_CIFAR10 = {
-    level: replace(setting, signals=ALL_SIGNALS if level in (0.0, 0.5) else MAIN_SIGNALS)  # those of figure eb
-    for level, setting in _noise("c10_noise", "CIFAR-10, ResNet-18", _NARROW_RESNET, _RESNET, 2.9).items()
+    **_noise("c10_noise", "CIFAR-10, ResNet-18", _NOISY_RESNET, _RESNET, 10.0),
+    0.0: replace(RELATED_CIFAR10, laptop=_NOISY_RESNET.with_(label_noise=0.0), folds={}),
+    0.5: RELATED_CIFAR10_NOISY,
 }
+"""In the laptop profile all levels have the network of 50 % random labels, so 0 % is not `RELATED_CIFAR10`."""
 
 NOISE_FC_MNIST = _noise(
     "fc_mnist",
@@ -271,9 +278,9 @@ NOISE_FC_MNIST = _noise(
 NOISE_FC_CIFAR10 = _noise(
     "fc_cifar10",
     "CIFAR-10, fully connected",
-    RunSpec(dataset=CIFAR10, num_samples=2560, init="xavier_uniform", learning_rate=_FC_RATE, epochs=60),
+    _SMALL_FC,
     RunSpec(dataset=CIFAR10, num_samples=12800, init="xavier_uniform", epochs=300),
-    0.9,
+    0.8,
 )
 NOISE_CIFAR100 = _noise(
     "c100_noise",
@@ -309,30 +316,25 @@ def _sizes(
     return found
 
 
-_BY_SIZE = _sizes("c10_size", "CIFAR-10, ResNet-18", _NARROW_RESNET, _RESNET, 0.0013)
 SIZES_RESNET = {
-    **_BY_SIZE,
-    1280: _at_profile("laptop", NOISE_CIFAR10[0.0]),
-    2560: replace(_BY_SIZE[2560], signals=tuple(s for s in BATCH_COUNT_SIGNALS if s in MAIN_SIGNALS or "@s=" in s)),
+    **_sizes("c10_size", "CIFAR-10, ResNet-18", _SMALL_RESNET, _RESNET, 0.002),
     12800: _at_profile("paper", RELATED_CIFAR10),
 }
 SIZES_RESNET_AUGMENTED = _sizes(
     "c10_size_da",
     "CIFAR-10, ResNet-18, augmented",
-    _NARROW_RESNET.with_(augment=True),
+    _SMALL_RESNET.with_(augment=True),
     _RESNET.with_(augment=True),
-    0.0014,
+    0.002,
 )
 _VGG = RunSpec(dataset="cifar10", num_samples=12800, epochs=200, until_loss=0.01)
-SIZES_VGG = _sizes(
-    "c10_size_vgg16", "CIFAR-10, VGG-16", _NARROW_VGG.with_(model="vgg16"), _VGG.with_(model="vgg16"), 0.0014
-)
+SIZES_VGG = _sizes("c10_size_vgg16", "CIFAR-10, VGG-16", _SMALL_VGG, _VGG.with_(model="vgg16"), 0.0007)
 SIZES_MSE = _sizes(
     "c10_size_mse",
     "CIFAR-10, VGG-16, squared error",
-    _NARROW_VGG.with_(model="vgg16", loss="mse"),
+    chosen("CIFAR-10, VGG, squared error").with_(until_loss=0.01),
     _VGG.with_(model="vgg16", loss="mse"),
-    0.0014,
+    0.0007,
 )
 SIZES_MNIST = {
     **_sizes(
@@ -352,7 +354,16 @@ BATCHES_VGG = {
     size: _without_folds(
         f"c10_batch_{size}",
         f"CIFAR-10, VGG-11, batches of {size}",
-        _NARROW_VGG.with_(model="vgg11", num_samples=2560, batch_size=size),
+        RunSpec(
+            dataset=CIFAR10,
+            num_samples=2560,
+            model="vgg11",
+            scale=0.125,
+            learning_rate=_RATE / 0.125,
+            batch_size=size,
+            epochs=25,
+            until_loss=0.01,
+        ),
         _VGG.with_(model="vgg11", batch_size=size),
         3.0 + 0.0015 * size,
     )
@@ -397,64 +408,60 @@ WIDTHS_RESNET = {
     **_widths(
         "c10_width_r18",
         "CIFAR-10, ResNet-18",
-        _NARROW_RESNET,
+        _SMALL_RESNET,
         _RESNET,
-        {0.03125: 1.8, 0.0625: 2.9, 0.125: 6.0},
+        {0.0625: 4.1, 0.125: 6.5, 0.25: 12.5},
         _SCALES,
     ),
-    0.0625: _at_profile("laptop", NOISE_CIFAR10[0.0]),
+    0.125: _at_profile("laptop", SIZES_RESNET[2560]),
     1.0: _at_profile("paper", RELATED_CIFAR10),
 }
 WIDTHS_VGG = _widths(
     "c10_width_vgg11",
     "CIFAR-10, VGG-11",
-    _NARROW_VGG.with_(model="vgg11"),
+    _SMALL_VGG,
     _VGG.with_(model="vgg11"),
-    {0.0625: 1.3, 0.125: 2.3, 0.25: 5.6},
+    {0.125: 1.1, 0.25: 2.0, 0.5: 5.0},
     _SCALES,
 )
 WIDTHS_FC = _widths(
     "c10_width_fc",
     "CIFAR-10, fully connected",
-    RunSpec(
-        dataset=CIFAR10, num_samples=1280, init="xavier_uniform", learning_rate=_FC_RATE, epochs=60, until_loss=0.01
-    ),
+    _SMALL_FC.with_(until_loss=0.01),
     _VGG.with_(model="fully_connected", init="xavier_uniform", epochs=500),
-    {0.1: 0.3, 0.3: 0.4, 1.0: 0.8},
+    {0.1: 0.2, 0.3: 0.3, 1.0: 0.8},
     _SCALES,
 )
 
-RATES = {"momentum": 0.01, "adagrad": 0.01, "adadelta": 1.0, "rmsprop": 0.01, "adam": 0.001}
-"""PAPER: gives none. These are torch's defaults, and for SGD with momentum the paper's rate of SGD."""
 
-
-def _optimizer(letter: str, model: str, name: str, seconds: float) -> Setting:
-    changes = {"model": model, "optimizer": name, "learning_rate": RATES[name]}
-    title = f"CIFAR-10, {model.upper().replace('VGG', 'VGG-')}, {name}"
-    return _without_folds(f"opt_{letter}", title, _NARROW_VGG.with_(**changes), _VGG.with_(**changes), seconds)
+def _optimizer(letter: str, model: str, name: str) -> Setting:
+    laptop = chosen(f"CIFAR-10, VGG, {name}") if letter in "aefgh" else None
+    paper = _VGG.with_(model=model, optimizer=name, learning_rate=RATES[name][0])
+    return _without_folds(f"opt_{letter}", f"CIFAR-10, {model.replace('vgg', 'VGG-')}, {name}", laptop, paper, 2.1)
 
 
 OPTIMIZERS = {
-    letter: _optimizer(letter, model, name, seconds)
-    for letter, model, name, seconds in (
-        ("a", "vgg19", "momentum", 3.9),
-        ("b", "vgg19", "adagrad", 3.9),
-        ("c", "vgg19", "rmsprop", 3.9),
-        ("d", "vgg19", "adam", 3.9),
-        ("e", "vgg11", "adagrad", 2.3),
-        ("f", "vgg11", "adadelta", 2.3),
-        ("g", "vgg11", "rmsprop", 2.3),
-        ("h", "vgg11", "adam", 2.3),
+    letter: _optimizer(letter, model, name)
+    for letter, model, name in (
+        ("a", "vgg19", "momentum"),
+        ("b", "vgg19", "adagrad"),
+        ("c", "vgg19", "rmsprop"),
+        ("d", "vgg19", "adam"),
+        ("e", "vgg11", "adagrad"),
+        ("f", "vgg11", "adadelta"),
+        ("g", "vgg11", "rmsprop"),
+        ("h", "vgg11", "adam"),
     )
 }
+"""In the laptop profile each optimizer is run once."""
 
 RESCALINGS = ("gradient_disparity", "gradient_disparity[rescale=minmax]", "gradient_disparity[rescale=grad_std]")
 RESCALED = _without_folds(
     "rescaled",
     "CIFAR-10, VGG-11",
-    _NARROW_VGG.with_(model="vgg11", until_loss=None),
+    LIMITED_CIFAR10.laptop,
     _VGG.with_(model="vgg11"),
-    3.2,
+    2.1,
     signals=(*MAIN_SIGNALS, *RESCALINGS[1:]),
 )
 

@@ -38,12 +38,12 @@ LIMITED_ITEM = Item(
     laptop="Folds and numbers of samples are those of the paper, except that CIFAR-100 has 5,000 samples instead of "
     "1,280. ResNet-34 and VGG-13 are replaced by VGG-8 of width 1/4, for 40 epochs, AlexNet has width 1/4, for 120 "
     "epochs. Batches have 32 samples.",
-    findings="Stopped by the mean curve over seeds, which the paper's tables imply, disparity is better than k-fold in "
-    "accuracy and in loss in all three settings, as in the paper, on CIFAR-100 by little. Stopped by its own curve, each "
-    "run stops at another epoch, and hardly any difference is clear; one run on CIFAR-100 stops at an epoch at which "
-    "its test loss jumps from 3.80 to 4.48. Where disparity is better, much of it is because it trains on all the data: "
-    "see k+-fold, which does so too. On MNIST the 5th rise is long before the best epoch, with k-fold too. See "
-    "`alternatives` for other signals and rules on the same runs.",
+    findings="Stopped by the mean curve over seeds, which the paper's tables imply, disparity is better than k-fold "
+    "in accuracy and in loss in all three settings, as in the paper, on CIFAR-100 by little. Stopped by its own "
+    "curve, each run stops at another epoch, and hardly any difference is clear; one run on CIFAR-100 stops at an "
+    "epoch at which its test loss jumps from 3.80 to 4.48. Where disparity is better, much of it is because it trains "
+    "on all the data: see k+-fold, which does so too. On MNIST the 5th rise is long before the best epoch, with "
+    "k-fold too. See `alternatives` for other signals and rules on the same runs.",
     seconds=seconds_of,
 )
 NOISY_ITEM = Item(
@@ -55,9 +55,9 @@ NOISY_ITEM = Item(
     specs=all_runs(NOISY),
     build=lambda runs: build(runs, NOISY),
     laptop="5,000 samples of CIFAR-10 and 2,000 of MNIST instead of the entire datasets. VGG-13 is replaced by VGG-8 "
-    "of width 1/4, with 5 folds instead of 10: cross-validation then trains on 80 % of the data instead of 90 %, which"
-    " is to its disadvantage. AlexNet has width 1/4. CIFAR-100 is not run at laptop size: with half of the labels "
-    "random, none of the candidates learns (see the item `choice`).",
+    "of width 1/4, with 5 folds instead of 10: cross-validation then trains on 80 % of the data instead of 90 %, "
+    "which is to its disadvantage. AlexNet has width 1/4. CIFAR-100 is not run at laptop size: with half of the "
+    "labels random, none of the candidates learns (see the item `choice`).",
     findings="On MNIST disparity is much better than k-fold in accuracy, and about as good as k+-fold. On CIFAR-10 it "
     "stops later than k-fold, when the test loss has risen again, which the paper's table shows too; its accuracy is "
     "about that of k-fold. See `alternatives` for other signals and rules on the same runs.",

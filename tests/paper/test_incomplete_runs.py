@@ -37,13 +37,13 @@ def test_norms_are_read_at_the_stops_of_runs_that_measured_disparity(make_record
 def test_a_missing_rise_is_not_read_at_the_last_epoch(make_record):
     runs = [
         make_record(spec, test_loss=RISING if spec.seed else UP_AND_DOWN, **dict.fromkeys(spec.signals, RISING))
-        for spec in OPTIMIZERS["c"].full("laptop")
+        for spec in OPTIMIZERS["g"].full("laptop")
     ]
     result = fig_opt.build(Runs("laptop", runs))
-    assert result.numbers["c.test.epoch"][PER_RUN].num == 2
-    assert result.numbers["c.gd.epoch"][PER_RUN].num == 3
-    assert result.remarks["c.test.epoch"] == {PER_RUN: "rose five times in 2 of 3 runs"}
-    for key in ("c.apart", "c.test-gd.error"):
+    assert result.numbers["g.test.epoch"][PER_RUN].num == 2
+    assert result.numbers["g.gd.epoch"][PER_RUN].num == 3
+    assert result.remarks["g.test.epoch"] == {PER_RUN: "rose five times in 2 of 3 runs"}
+    for key in ("g.apart", "g.test-gd.error"):
         assert result.numbers[key][PER_RUN].num == 2
         assert result.remarks[key] == {PER_RUN: "test loss rose five times in 2 of 3 runs"}
 
