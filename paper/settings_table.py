@@ -114,7 +114,8 @@ ITEM = Item(
     specs=lambda profile: [spec for setting in SETTINGS for spec in setting.full(profile)] * (profile == "laptop"),
     build=build,
     laptop=f"{len(SEEDS['laptop'])} seeds ({len(SEEDS['paper'])}). For a sweep, which varies one of these numbers, "
-    "one point is shown; its item lists all of them. Widths are factors on all layers. "
+    "one point is shown, the one that was chosen by the rule if there was one; its item lists all of them. "
+    "Widths are factors on all layers. "
     "A network *learns* if most of its runs pass the rule in `paper/choice.py`: at the epoch of the lowest test loss "
     "the test error is at most 70 % of that of guessing, the training error falls to the fraction of wrong labels (or "
     "to 1 %), and that epoch lies between a tenth and a half of the horizon. What early stopping gains on networks "
