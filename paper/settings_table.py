@@ -20,6 +20,7 @@ from paper.settings import (
     OPTIMIZERS,
     RELATED,
     SEEDS,
+    SHORT_RUN_SEEDS,
     SIZES_MSE,
     SIZES_VGG,
     VGG16,
@@ -113,7 +114,8 @@ ITEM = Item(
     stage=4,
     specs=lambda profile: [spec for setting in SETTINGS for spec in setting.full(profile)] * (profile == "laptop"),
     build=build,
-    laptop=f"{len(SEEDS['laptop'])} seeds ({len(SEEDS['paper'])}). For a sweep, which varies one of these numbers, "
+    laptop=f"{len(SEEDS['laptop'])} seeds, {len(SHORT_RUN_SEEDS)} where a run takes less than a minute "
+    f"({len(SEEDS['paper'])}). For a sweep, which varies one of these numbers, "
     "one point is shown, the one that was chosen by the rule if there was one; its item lists all of them. "
     "Widths are factors on all layers. "
     "A network *learns* if most of its runs pass the rule in `paper/choice.py`: at the epoch of the lowest test loss "
