@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import matplotlib.pyplot as plt
 import pandas as pd
+from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
 from heldin.lab.curves import curve_of, estimate, has, mean_curve
 from paper.harness import RunGroup
@@ -92,6 +93,7 @@ class SweepDisplay:
             axes.set_ylabel(name, color=color)
         if len(frame) > 1 and frame[self.parameter].min() > 0:
             ax.set_xscale("log", base=2)
+            ax.set_xticks(frame[self.parameter], [f"{value:g}" for value in frame[self.parameter]])
         ax.set_xlabel(self.parameter)
         return ax
 
@@ -118,9 +120,13 @@ class ScatterDisplay:
         frame, ax = self.frame(), _axes(ax)
         for title, part in frame.groupby("setting", sort=False):
             ax.scatter(part[self.names[0]], part[self.names[1]], s=14, alpha=0.7, label=str(title))
-        final_value_sweep = [frame[list(self.names)].min().min(), frame[list(self.names)].max().max()]
-        ax.plot(final_value_sweep, final_value_sweep, color="gray", linewidth=1, zorder=0)
+        ends = [frame[list(self.names)].min().min(), frame[list(self.names)].max().max()]
+        ax.plot(ends, ends, color="gray", linewidth=1, zorder=0)
         ax.set(xlabel=self.names[0], ylabel=self.names[1], xscale="log", yscale="log")
+        for axis in (ax.xaxis, ax.yaxis):
+            axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+            axis.set_major_formatter(StrMethodFormatter("{x:g}"))
+            axis.set_minor_formatter(NullFormatter())
         ax.legend(fontsize="small")
         return ax
 

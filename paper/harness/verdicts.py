@@ -234,7 +234,7 @@ class _Agreement:
     agreeing: int
     clearly: int | None  # None without a spread over seeds
     clearly_not: int
-    num_seeds: int  # the largest number of runs behind a number; 0 if numbers are not means over runs
+    num_seeds: tuple[int, int] | None  # the fewest and the most runs behind a number; None if it is not a mean of runs
 
     @classmethod
     def of(cls, headline: Headline, claims: Sequence[tuple[JudgedItem, Claim]], protocol: str) -> _Agreement:
@@ -256,7 +256,7 @@ class _Agreement:
             sum(num for (agreeing, _), num in agrees.items() if agreeing),
             agrees[True, True] if has_spread else None,
             agrees[False, True],
-            max(sizes, default=0) if headline.sign else 0,
+            (min(sizes), max(sizes)) if headline.sign and sizes else None,
         )
 
     @property
@@ -265,7 +265,10 @@ class _Agreement:
 
     @property
     def seeds(self) -> str:
-        return f", {self.num_seeds} seed{'s' * (self.num_seeds > 1)}" if self.num_seeds else ""
+        if self.num_seeds is None:
+            return ""
+        fewest, most = self.num_seeds
+        return f", {most} seed{'s' * (most > 1)}" if fewest == most else f", {fewest} to {most} seeds"
 
     @property
     def verdict(self) -> str:
@@ -284,6 +287,6 @@ class _Agreement:
             text += f" ({self.clearly} clearly{refuted})"
         if any(MEAN_CURVE in each.verdicts[claim.key] for each, claim in claims):
             other = _Agreement.of(headline, claims, MEAN_CURVE)
-            if other.agreeing != self.agreeing:
+            if other.num and other.agreeing != self.agreeing:
                 text += f"; {other.agreeing} of {other.num} on the mean curve"
         return text

@@ -119,6 +119,13 @@ def test_a_headline_is_unclear_if_no_comparison_is_clear():
     assert row["verdict"] == "unclear (paper's size, 2 seeds)"
 
 
+def test_a_verdict_at_the_papers_size_names_the_fewest_and_the_most_seeds():
+    claims = [Claim("tab:x", key, 1.0, statement=True) for key in ("many", "single")]
+    found = one(*claims, many={PER_RUN: Estimate(1.0, 0.1, 5)}, single={PER_RUN: Estimate(2.0, None, 1)})
+    (row,) = headline_table([Headline("Yes.", ("*",), sign=1)], {"paper": [found]}).rows
+    assert (row[PAPER], row["verdict"]) == ("2 of 2 (1 clearly)", "holds (paper's size, 1 to 5 seeds)")
+
+
 def test_without_a_sign_a_reproduced_claim_agrees():
     claims = Claim("tab:x", "near", 0.0, tolerance=0.5), Claim("tab:x", "far", 0.0, tolerance=0.5)
     found = one(*claims, near={NO_PROTOCOL: Estimate(0.2, None, 3)}, far={NO_PROTOCOL: Estimate(2.0, None, 3)})
