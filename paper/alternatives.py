@@ -79,7 +79,7 @@ def _table(groups: Mapping[Setting, RunGroup], profile: str, metric: str, protoc
     for name in alternative_methods(5, best):
         row: dict[str, Cell] = {"method": name}
         for setting, by_method in values.items():
-            row[setting.title] = _estimate(by_method.get(name))
+            row[setting.title_for(groups[setting].setting)] = _estimate(by_method.get(name))
         for column, other in BETTER_THAN.items():
             if name not in (other, BEST):
                 row |= _num_better(column, [_gap(each.get(name), each.get(other)) for each in values.values()], sign)
@@ -87,7 +87,13 @@ def _table(groups: Mapping[Setting, RunGroup], profile: str, metric: str, protoc
         if all(gap is not None for gap in behind):
             row["distance to the best epoch"] = sign * math.fsum(gap or 0.0 for gap in behind) / len(behind) + 0.0
         rows.append(row | _num_stopped(groups, profile, name, protocol))
-    columns = ("method", "distance to the best epoch", *BETTER_THAN, "stopped", *(setting.title for setting in groups))
+    columns = (
+        "method",
+        "distance to the best epoch",
+        *BETTER_THAN,
+        "stopped",
+        *(setting.title_for(group.setting) for setting, group in groups.items()),
+    )
     return Table(columns, tuple(rows), f"{title}, {PROTOCOL_TEXT[protocol]}")
 
 

@@ -33,6 +33,7 @@ from heldin.lab.store import RunRecord
 from heldin.lab.tables import Table
 from paper.data import CIFAR10, CIFAR100
 from paper.harness import Item, Result, RunGroup, Runs
+from paper.network_names import model_title
 from paper.plots import SettingCurvesDisplay
 
 SEED = 100
@@ -278,9 +279,10 @@ def build(runs: Runs) -> Result:
             for spec in needed(kind):
                 group = runs.group(spec)
                 if group is not None:
-                    groups[f"{spec.model}, {spec.num_samples:,}, rate {spec.learning_rate:g}"] = group
+                    title = f"{model_title(spec)}, {spec.num_samples:,} samples, rate {spec.learning_rate:g}"
+                    groups[title] = group
             if groups:
-                figures[f"{name}_{number}"] = SettingCurvesDisplay(groups, name, f"{kind}: {name.replace('_', ' ')}")
+                figures[f"{name}_{number}"] = SettingCurvesDisplay(groups, name, kind)
     return Result(tables={"choice": choice_table(runs)}, figures=figures)
 
 

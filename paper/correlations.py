@@ -17,30 +17,29 @@ from paper.stops import mean, point_estimate
 Records = Sequence[RunRecord]
 
 
-def correlations(settings: Sequence[Records], signal: str, metric: str) -> dict[str, Estimate]:
+def correlations(settings: Sequence[Records], signal: str, metric: str, *, first: int = 0) -> dict[str, Estimate]:
     """Return Pearson's correlation over all epochs of these runs: per seed, and of the mean curves.
 
     Args:
         settings: The runs of each setting. Only seeds that all settings have are used.
         signal: The label of a signal.
         metric: A recorded or derived metric.
+        first: The first epoch that is used.
     """
     used = _with_common_seeds(settings, signal, metric)
-    by_seed = list(correlations_by_seed(used, signal, metric).values())
-    means = [(_mean_curve(records, signal), _mean_curve(records, metric)) for records in used]
+    by_seed = list(correlations_by_seed(used, signal, metric, first=first).values())
+    means = [[_mean_curve(records, name)[first:] for name in (signal, metric)] for records in used]
     return _both_protocols(by_seed, pearson([v for x, _ in means for v in x], [v for _, y in means for v in y]))
 
 
-def correlations_by_seed(settings: Sequence[Records], signal: str, metric: str) -> dict[int, float]:
+def correlations_by_seed(settings: Sequence[Records], signal: str, metric: str, *, first: int = 0) -> dict[int, float]:
     """Return the correlation of each seed. If a seed has one run per fold, the mean over its folds."""
     used = _with_common_seeds(settings, signal, metric)
     found: dict[int, float] = {}
     for seed in sorted({record.spec.seed for records in used for record in records}):
         folds = {record.spec.fold for record in used[0] if record.spec.seed == seed}
         by_fold = [[r for records in used for r in records if (r.spec.seed, r.spec.fold) == (seed, f)] for f in folds]
-        known = [
-            rho for rho in (pearson(*_concatenated(runs, signal, metric)) for runs in by_fold) if math.isfinite(rho)
-        ]
+        known = [rho for runs in by_fold if math.isfinite(rho := pearson(*_concatenated(runs, signal, metric, first)))]
         if known:
             found[seed] = mean(known)
     return found
@@ -58,8 +57,8 @@ def _with_common_seeds(settings: Sequence[Records], *names: str) -> list[list[Ru
     return [[record for record in records if record.spec.seed in seeds] for records in known] if seeds else []
 
 
-def _concatenated(records: Records, signal: str, metric: str) -> tuple[Curve, Curve]:
-    return [v for r in records for v in curve_of(r, signal)], [v for r in records for v in curve_of(r, metric)]
+def _concatenated(records: Records, signal: str, metric: str, first: int) -> list[Curve]:
+    return [[value for record in records for value in curve_of(record, name)[first:]] for name in (signal, metric)]
 
 
 def _mean_curve(records: Records, name: str) -> Curve:

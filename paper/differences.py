@@ -1,18 +1,29 @@
 """Differences between two stopping methods, seed by seed.
 
 Metrics at two stops are compared for all seeds that both methods have, also where the mean curve over seeds decides,
-and a remark names a method that never stopped. Epochs of two stops are compared only for runs in which both methods
-stop.
+and a remark names a method that never stopped; if no rule ever stops, there is only the remark. Epochs of two stops are
+compared only for runs in which both methods stop.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from heldin.lab.curves import Estimate
 from heldin.lab.methods import Kind, StoppingMethod
-from paper.harness import PER_RUN, PROTOCOLS, Result, Row, RunGroup, merge
-from paper.stops import can_evaluate, estimate_or_none, mean, metric_by_seed, stop_epochs, stop_numbers, stop_remarks
+from paper.harness import MEAN_CURVE, PER_RUN, PROTOCOLS, Result, Row, RunGroup, merge
+from paper.stops import (
+    can_evaluate,
+    estimate_or_none,
+    mean,
+    metric_by_seed,
+    stop_epochs,
+    stop_numbers,
+    stop_remark,
+    stop_remarks,
+)
 
 
 def metric_difference(
@@ -36,7 +47,10 @@ def metric_difference(
 
 
 def best_difference(group: RunGroup, key: str, methods: Mapping[str, Sequence[StoppingMethod]], metric: str) -> Result:
-    """Return the same for the best of several methods and the best of others, by the mean over the seeds."""
+    """Return the same for the best of several methods and the best of others, by the mean over the seeds.
+
+    Methods that stop in every run come before the others.
+    """
     everything = [method for listed in methods.values() for method in listed]
     if not can_evaluate(group, *everything):
         return Result()
@@ -55,7 +69,8 @@ def _of_common_seeds(group: RunGroup, methods: Sequence[StoppingMethod]) -> RunG
 
 
 def _best(group: RunGroup, methods: Sequence[StoppingMethod], protocol: str, metric: str) -> StoppingMethod:
-    return max(methods, key=lambda method: mean([*metric_by_seed(group, method, protocol, metric).values()]))
+    fired = [method for method in methods if not stop_remark(group, method, protocol)]
+    return max(fired or methods, key=lambda method: mean([*metric_by_seed(group, method, protocol, metric).values()]))
 
 
 def _difference(
@@ -68,7 +83,31 @@ def _difference(
             fired = stop_epochs(group, method, protocol)
             seeds = {seed for seed in seeds if seed in fired or None in fired}
     remark = stop_remarks(group, methods, protocol)
-    return estimate_or_none([one[seed] - other[seed] for seed in sorted(seeds)]), remark
+    outcomes = [group.outcome(method, protocol) for method in methods.values() if method.rule is not None]
+    if outcomes and not any(each.num_fired for each in outcomes):
+        return None, remark  # two last epochs say nothing about stopping
+    found = estimate_or_none([one[seed] - other[seed] for seed in sorted(seeds)])
+    if found is not None and protocol == MEAN_CURVE:
+        found = replace(found, std=_jackknife_std(group, [*methods.values()], metric, sorted(seeds)))
+    return found, remark
+
+
+def _jackknife_std(
+    group: RunGroup, methods: Sequence[StoppingMethod], metric: str, seeds: Sequence[int]
+) -> float | None:
+    """Return the spread of a difference at the stops of mean curves, from the differences without one of the seeds.
+
+    All seeds share the stops, so the spread over the seeds would leave out that another mean curve stops elsewhere.
+    Divided by the root of the number of seeds it is the standard error of the jackknife.
+    """
+    if len(seeds) < 2:
+        return None
+    found = []
+    for left_out in seeds:
+        part = group.only([seed for seed in seeds if seed != left_out])
+        one, other = (metric_by_seed(part, method, MEAN_CURVE, metric) for method in methods)
+        found.append(mean([value - other[seed] for seed, value in one.items()]))
+    return math.sqrt((len(found) - 1) * math.fsum((each - mean(found)) ** 2 for each in found))
 
 
 def epoch_difference(

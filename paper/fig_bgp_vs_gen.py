@@ -13,15 +13,15 @@ def build(runs: Runs, setting: Setting) -> Result:
     if group is None:
         return Result()
     methods = {"stop.gd": stopping_methods(setting, "")["gd"], "stop.best": StoppingMethod(Kind.ORACLE_LOSS)}
-    return merge(gap_results(group), stop_numbers(group, methods, ()))
+    return merge(gap_results(group, setting.title), stop_numbers(group, methods, ()))
 
 
-def gap_results(group: RunGroup) -> Result:
+def gap_results(group: RunGroup, title: str) -> Result:
     """Curves of loss and of error, and the correlations of disparity with the generalization gap."""
     figures, numbers = [], {}
     for part in ("loss", "error"):
         metrics = tuple(f"{which}_{part}" for which in ("train", "test", "generalization"))
-        figures.append(curve_figure(part, group.full, DISPARITY, metrics))
+        figures.append(curve_figure(part, group.full, DISPARITY, metrics, title=title))
         numbers[f"rho.generalization_{part}"] = correlations([group.full], DISPARITY, f"generalization_{part}")
     return merge(*figures, Result.from_numbers(numbers))
 

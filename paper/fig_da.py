@@ -1,9 +1,11 @@
 """Figure DA: the size of the training set, with and without data augmentation."""
 
+from dataclasses import replace
+
 from paper.correlations import correlation_across, difference_by_seed, last_by_seed, mean_across
 from paper.harness import Item, Result, Runs, merge
 from paper.settings import SIZES_RESNET, SIZES_RESNET_AUGMENTED, full_runs, seconds_of
-from paper.sweeps import complete_sweep, final_value_sweep, last_disparity
+from paper.sweeps import complete_sweep, final_value_figure, final_value_sweep, last_disparity
 
 
 def build(runs: Runs) -> Result:
@@ -22,7 +24,10 @@ def build(runs: Runs) -> Result:
         for name, read in (("disparity", last_disparity), ("error", lambda group: last_by_seed(group, "test_error"))):
             means = [mean_across([read(sweep[size]) for size in sizes]) for sweep in (augmented, plain)]
             numbers[f"da-plain.{name}"] = difference_by_seed(*means)
-    return merge(*parts, Result.from_numbers(numbers))
+    sweeps = {"augmented": SIZES_RESNET_AUGMENTED, "plain": SIZES_RESNET}
+    figure = final_value_figure(runs, "training samples", sweeps)
+    figures = {"sizes": figure} if figure.sweeps else {}
+    return merge(*(replace(part, figures={}) for part in parts), Result(figures=figures), Result.from_numbers(numbers))
 
 
 ITEM = Item(

@@ -5,8 +5,9 @@ from paper.harness import Item, Result, Runs, merge
 from paper.plots import SettingCurvesDisplay
 from paper.settings import NOISE_CIFAR10, full_runs, seconds_of
 from paper.stops import full_group
+from paper.sweeps import noise_title, sweep_title
 
-SETTINGS = {f"{level:.0%}": NOISE_CIFAR10[level] for level in (0.0, 0.5)}
+SETTINGS = {noise_title(level): NOISE_CIFAR10[level] for level in (0.0, 0.5)}
 SIGNALS = {"gd": "gradient_disparity", "eb": "evidence_based", "sign": "sign"}
 
 
@@ -14,7 +15,8 @@ def build(runs: Runs) -> Result:
     """The curves, and by how much each signal is larger with noisy labels, over all epochs and at the last one."""
     groups = {title: group for title, setting in SETTINGS.items() if (group := full_group(runs, setting))}
     curves = ("test_loss", *SIGNALS.values())
-    figures = {name: SettingCurvesDisplay(groups, name) for name in curves} if groups else {}
+    title = sweep_title(NOISE_CIFAR10)
+    figures = {name: SettingCurvesDisplay(groups, name, title) for name in curves} if groups else {}
     numbers = {}
     if len(groups) == len(SETTINGS):
         for name, signal in SIGNALS.items():

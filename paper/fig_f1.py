@@ -76,12 +76,17 @@ class PenaltyDisplay:
         frame = self.frame()
         for name, color in (("L1", "C0"), ("L2", "C1")):
             ax.plot(frame["w"], frame[name], color=color, label=name)
-        w1, w2 = self.stepped
-        for w, title in ((self.start, "w"), (w1, "w1"), (w2, "w2")):
+        steps = self.stepped
+        for w, title in zip((self.start, *steps), ("start", "w1", "w2"), strict=True):
             ax.axvline(w, color="gray", linestyle=":")
-            ax.annotate(title, (w, ax.get_ylim()[1]), ha="center", va="bottom")
-        ax.plot([w1, w1], [self.loss(1, w2), self.loss(1, w1)], color="C3", linewidth=3, label="R2")
+            ax.text(w, 0.02, f" {title}", transform=ax.get_xaxis_transform())
+        for own, other, color in ((0, 1, "C2"), (1, 0, "C3")):
+            after_own, after_other = self.loss(own, steps[own]), self.loss(own, steps[other])
+            name = f"R{own + 1} = L{own + 1}(w{other + 1}) - L{own + 1}(w{own + 1}) = {self.penalties[own]:.3f}"
+            ax.plot(steps, [after_own] * 2, color=color, linestyle=":")
+            ax.plot([steps[other]] * 2, [after_own, after_other], color=color, linewidth=3, label=name)
         ax.set(xlabel="w", ylabel="loss")
+        ax.set_title("the losses of two batches; w1 and w2: after a step on either", fontsize="small")
         ax.legend(fontsize="small")
         return ax
 

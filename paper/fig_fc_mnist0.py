@@ -7,6 +7,7 @@ from paper.fig_bgp_vs_gen import gap_results
 from paper.harness import Item, Result, Runs, merge
 from paper.settings import NOISE_FC_MNIST, full_runs, seconds_of
 from paper.stops import full_group, stop_numbers, stopping_methods
+from paper.sweeps import sweep_title
 
 SETTING = NOISE_FC_MNIST[0.0]
 
@@ -19,7 +20,7 @@ def build(runs: Runs) -> Result:
     t1, t2 = (stopping_methods(SETTING, "", rule)["gd"] for rule in (NthRise(), ConsecutiveRises()))
     methods = {"the end": StoppingMethod(Kind.NEVER), "disparity by t2": t2}
     return merge(
-        gap_results(group),
+        gap_results(group, sweep_title(NOISE_FC_MNIST)),
         stop_numbers(group, {"gd.t1": t1, "gd.t2": t2}, ("loss", "error")),
         *(metric_difference(group, f"end-t2.{name}", methods, name, only_fired=True) for name in ("loss", "error")),
     )

@@ -4,7 +4,7 @@ from paper.correlations import correlations, mean_by_seed, trend
 from paper.harness import Item, Result, Runs, merge
 from paper.plots import SettingCurvesDisplay
 from paper.settings import DISPARITY, NOISE_CIFAR10, NOISE_MNIST, full_runs, seconds_of
-from paper.sweeps import complete_sweep, sweep_groups
+from paper.sweeps import complete_sweep, noise_title, sweep_groups, sweep_title
 
 PANELS = {"a": NOISE_CIFAR10, "b": NOISE_MNIST}
 
@@ -13,9 +13,9 @@ def build(runs: Runs) -> Result:
     """Correlations of cosine and disparity over all levels and epochs, and whether each orders the levels."""
     figures, parts = {}, []
     for panel, sweep in PANELS.items():
-        titled = {f"{level:.0%}": group for level, group in sweep_groups(runs, sweep).items()}
+        titled = {noise_title(level): group for level, group in sweep_groups(runs, sweep).items()}
         for name in ("test_error", DISPARITY, "cosine") if titled else ():
-            figures[f"{panel}-{name}"] = SettingCurvesDisplay(titled, name)
+            figures[f"{panel}-{name}"] = SettingCurvesDisplay(titled, name, sweep_title(sweep))
         groups = list(complete_sweep(runs, sweep).values())
         records = [group.full for group in groups]
         numbers = {

@@ -4,6 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from heldin.lab.curves import Estimate, estimate
 from heldin.lab.methods import StoppingMethod
+from heldin.lab.store import RunRecord
+from heldin.lab.tables import Cell, Table
 from heldin.rules import ConsecutiveRises, NthRise
 from paper.correlations import correlations, correlations_by_seed
 from paper.differences import epoch_difference, epochs_between
@@ -20,12 +22,44 @@ from paper.stops import (
     stopping_methods,
 )
 
+LATER = "correlations"
+FIRST_EPOCHS = {0: "all epochs", 5: "without the first 5", 10: "without the first 10"}
+
 
 def build(runs: Runs, settings: Sequence[Setting]) -> Result:
     """For each setting the curves, how they follow the test loss, and the epochs between the stops of two rules."""
     groups = {setting: group for setting in settings if (group := group_of(runs, setting)) is not None}
     curves = [_curves(group, setting.key) for setting, group in groups.items()]
-    return merge(*curves, *(rule_distances(group, setting, runs.profile) for setting, group in groups.items()))
+    distances = [rule_distances(group, setting, runs.profile) for setting, group in groups.items()]
+    tables = {LATER: _later_correlations(groups)} if groups else {}
+    return merge(*curves, *distances, Result(tables=tables))
+
+
+def _later_correlations(groups: Mapping[Setting, RunGroup]) -> Table:
+    """The correlations with the test loss over all epochs, and without the first ones, in which all curves fall."""
+    rows: list[dict[str, Cell]] = []
+    for setting, group in groups.items():
+        for name, pair in _pairs(group).items():
+            found = {first: correlations(*pair, first=first) for first in FIRST_EPOCHS}
+            for protocol in PROTOCOLS:
+                cells = {FIRST_EPOCHS[first]: each.get(protocol) for first, each in found.items()}
+                if any(cells.values()):
+                    about = {
+                        "setting": setting.title_for(group.setting),
+                        "curve": name,
+                        "protocol": protocol.replace("_", " "),
+                    }
+                    rows.append({**about, **cells})
+    columns = ("setting", "curve", "protocol", *FIRST_EPOCHS.values())
+    return Table(columns, tuple(rows), "Correlation with the test loss")
+
+
+def _pairs(group: RunGroup) -> dict[str, tuple[list[Sequence[RunRecord]], str, str]]:
+    """The runs and the curves that are compared with the test loss."""
+    return {
+        "disparity": ([group.full], DISPARITY, "test_loss"),
+        "validation loss": ([group.folded], "val_loss", "test_loss"),
+    }
 
 
 def _curves(group: RunGroup, key: str) -> Result:
@@ -39,7 +73,7 @@ def _curves(group: RunGroup, key: str) -> Result:
 
 def _correlations(group: RunGroup, key: str) -> dict[str, dict[str, Estimate]]:
     """Correlate disparity and the validation loss with the test loss; by how much disparity correlates more."""
-    pairs = {"gd": ([group.full], DISPARITY, "test_loss"), "val": ([group.folded], "val_loss", "test_loss")}
+    pairs = dict(zip(("gd", "val"), _pairs(group).values(), strict=True))
     found = {name: correlations(*pair) for name, pair in pairs.items()}
     gd, val = (correlations_by_seed(*pair) for pair in pairs.values())
     seeds = sorted(gd.keys() & val.keys())
@@ -90,6 +124,7 @@ LIMITED_ITEM = Item(
     "rises in a row hardly ever happen in these short runs, so the distance between the two bars is mostly "
     "unknown.",
     seconds=seconds_of,
+    inline=(LATER,),
 )
 NOISY_ITEM = Item(
     label="fig:kfoldn",
@@ -101,4 +136,5 @@ NOISY_ITEM = Item(
     findings="Disparity follows the test loss in both settings. That the validation loss does not holds on MNIST; on "
     "CIFAR-10 it follows the test loss more closely than disparity does, with noisy labels too.",
     seconds=seconds_of,
+    inline=(LATER,),
 )

@@ -24,9 +24,10 @@ def build(runs: Runs) -> Result:
     numbers |= {
         f"jump.{a}-{b}": difference_by_seed(changes[a], changes[b]) for a, b in itertools.pairwise(BATCH_COUNTS)
     }
-    figures = {f"s{num}": SettingCurvesDisplay({f"s = {num}": group}, _label(num)) for num in BATCH_COUNTS}
+    names = {f"{num} batches": _label(num) for num in BATCH_COUNTS}
+    curves = SettingCurvesDisplay(dict.fromkeys(names, group), DISPARITY, RELATED_CIFAR10.title, names)
     stop = loss_after_stop(group, StoppingMethod(Kind.SIGNAL, DISPARITY, NthRise()))
-    return merge(Result(figures=figures), Result.from_numbers(numbers), stop)
+    return merge(Result(figures={"s": curves}), Result.from_numbers(numbers), stop)
 
 
 def _label(num: int) -> str:

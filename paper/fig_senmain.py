@@ -1,14 +1,15 @@
 """Figures senmain and sen: the accuracy over twenty thresholds, for each setting."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from heldin.lab.curves import Estimate
-from paper.correlations import difference_by_seed, mean_across
+from heldin.lab.curves import Estimate, estimate
+from paper.correlations import difference_by_seed
 from paper.harness import MEAN_CURVE, PROTOCOLS, Item, Result, Row, Runs, merge
 from paper.plots import BarsDisplay
 from paper.settings import KFOLD_SETTINGS, Setting, all_runs, seconds_of
-from paper.stops import METHOD_NAMES, mean
-from paper.threshold_sweep import metric_at_thresholds, threshold_remarks
+from paper.stops import METHOD_NAMES, PROTOCOL_TEXT, mean
+from paper.threshold_sweep import means_over_thresholds, metric_at_thresholds, threshold_remarks
 
 TOP5 = ("c100_r34", "c100_r18_noisy", "c100_r34_noisy")
 SIMILAR = 1.0  # points of accuracy: up to this much less counts as similar
@@ -20,9 +21,12 @@ def build(runs: Runs) -> Result:
     for setting in KFOLD_SETTINGS:
         found = {name: _accuracy(runs, setting, name, MEAN_CURVE) for name in ("gd", "cv")}
         if all(found.values()):
-            bars[setting.title] = {METHOD_NAMES[name]: mean(_means(values)) for name, values in found.items()}
+            name = f"{setting.title}{' (top 5)' * (setting.key in TOP5)}"
+            means = {METHOD_NAMES[method]: means_over_thresholds(each) for method, each in found.items()}
+            bars[name] = {method: estimate([*each.values()]) for method, each in means.items() if each}
             parts.append(Result.from_rows(_differences(runs, setting)))
-    figures = {"senmain": BarsDisplay(bars, "test accuracy, % (CIFAR-100: top 5)")} if bars else {}
+    title = f"mean over stopping thresholds, {PROTOCOL_TEXT[MEAN_CURVE]}"
+    figures = {"senmain": BarsDisplay(bars, "test accuracy, %", title)} if any(bars.values()) else {}
     return merge(Result(figures=figures), *parts)
 
 
@@ -31,19 +35,20 @@ def _differences(runs: Runs, setting: Setting) -> Iterator[Row]:
     for protocol in PROTOCOLS:
         gd, cv = (_accuracy(runs, setting, name, protocol) for name in ("gd", "cv"))
         remark = threshold_remarks(runs, [setting], protocol)
-        for number in difference_by_seed(mean_across(gd), mean_across(cv)).values():
+        for found in difference_by_seed(means_over_thresholds(gd), means_over_thresholds(cv)).values():
+            # The seeds of a mean curve share their stops, so their spread would be too small.
+            number = replace(found, std=None) if protocol == MEAN_CURVE else found
             yield f"{setting.key}.gd-cv", protocol, number, remark
-        won = [ours >= theirs - SIMILAR for ours, theirs in zip(_means(gd), _means(cv), strict=True)]
+        every = [_accuracy(runs, setting, name, protocol, only_fired=False) for name in ("gd", "cv")]
+        won = [mean([*a.values()]) >= mean([*b.values()]) - SIMILAR for a, b in zip(*every, strict=True)]
         yield f"{setting.key}.won", protocol, Estimate(float(sum(won)), None, len(won)), remark
 
 
-def _accuracy(runs: Runs, setting: Setting, name: str, protocol: str) -> list[dict[int, float]]:
-    return metric_at_thresholds(runs, setting, name, protocol, "top5" if setting.key in TOP5 else "accuracy")
-
-
-def _means(values: list[dict[int, float]]) -> list[float]:
-    """Return the mean over the seeds at each threshold."""
-    return [mean([*each.values()]) for each in values]
+def _accuracy(
+    runs: Runs, setting: Setting, name: str, protocol: str, *, only_fired: bool = True
+) -> list[dict[int, float]]:
+    metric = "top5" if setting.key in TOP5 else "accuracy"
+    return metric_at_thresholds(runs, setting, name, protocol, metric, only_fired=only_fired)
 
 
 ITEM = Item(

@@ -5,6 +5,7 @@ from heldin.lab.method_tables import pearson
 from heldin.lab.spec import RunSpec
 from paper.choice import chosen
 from paper.harness import NO_PROTOCOL, Item, Result, Runs
+from paper.network_names import network_title
 from paper.plots import ScatterDisplay
 from paper.settings import SEEDS, SHORT_RUN_SEEDS
 
@@ -57,9 +58,10 @@ def build(runs: Runs) -> Result:
     points: dict[str, list[tuple[float, float]]] = {}
     for record, pair in zip(records, ends, strict=True):
         if None not in pair:
-            points.setdefault(f"{record.spec.dataset.removeprefix('npz:')}, {record.spec.model}", []).append(pair)
+            points.setdefault(network_title(record.spec), []).append(pair)
     names = "disparity, train-train", "disparity, train-validation"
-    return Result(figures={"valtrain": ScatterDisplay(points, names)} if points else {}, numbers=numbers)
+    figure = ScatterDisplay(points, names, "one point per run, at its last epoch")
+    return Result(figures={"valtrain": figure} if points else {}, numbers=numbers)
 
 
 def seconds(spec: RunSpec) -> float:

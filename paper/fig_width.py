@@ -13,7 +13,7 @@ ITEM = Item(
     stage=3,
     specs=full_runs(setting for sweep in SWEEPS.values() for setting in sweep.values()),
     build=lambda runs: merge(
-        *(final_value_sweep(runs, key, "scale", sweep, normalize=True) for key, sweep in SWEEPS.items())
+        *(final_value_sweep(runs, key, "width", sweep, normalize=True) for key, sweep in SWEEPS.items())
     ),
     laptop="(a) ResNet-18 of width 1/16 to 1/4 on 2,560 samples, (b) VGG-8 of width 1/8 to 1/2 on 1,280 samples, (c) "
     "fully connected networks of width 0.1 to 1 on 2,560 samples. The paper does not say which network each panel "

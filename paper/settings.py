@@ -22,11 +22,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 
 from heldin.lab.curves import setting_of
 from heldin.lab.spec import RunSpec
 from paper.choice import RATES, chosen
 from paper.data import CIFAR10, MNIST
+from paper.network_names import model_title
 
 PROFILES = ("laptop", "paper")
 SEEDS = {"laptop": (0, 1, 2), "paper": (0, 1, 2, 3, 4)}
@@ -86,6 +88,13 @@ class Setting:
     def seeds(self, profile: str) -> tuple[int, ...]:
         """Return the seeds of a profile."""
         return self.laptop_seeds if profile == "laptop" else SEEDS[profile]
+
+    def title_for(self, spec: RunSpec) -> str:
+        """Return the title, and the network of a run in parentheses if the paper has another one."""
+        if self.paper is None or (spec.model, spec.scale) == (self.paper.model, self.paper.scale):
+            return self.title
+        width = "" if spec.scale == 1 else f", width {Fraction(spec.scale)}"
+        return f"{self.title} (here {model_title(spec)}{width})"
 
     def base(self, profile: str) -> RunSpec | None:
         """Return the spec of a profile, with seed 0, or None."""

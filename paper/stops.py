@@ -159,10 +159,15 @@ def stop_table(setting: Setting, group: RunGroup, methods: Mapping[str, Stopping
     """Compare stopping methods under both protocols with the best epoch and with no early stopping."""
     listed = dict.fromkeys([*methods.values(), StoppingMethod(Kind.ORACLE_ERROR), StoppingMethod(Kind.NEVER)])
     table = comparison(group, [method for method in listed if can_evaluate(group, method)])
-    return Table(table.columns, table.rows, setting.title, table.bold)
+    return Table(table.columns, table.rows, setting.title_for(group.setting), table.bold)
 
 
-def curve_figure(name: str, records: Sequence[RunRecord], signal: str, metrics: tuple[str, ...]) -> Result:
-    """Return a figure of a signal, or of the validation loss, with metrics; empty if no run recorded it."""
+def curve_figure(
+    name: str, records: Sequence[RunRecord], signal: str, metrics: tuple[str, ...], **options: object
+) -> Result:
+    """Return a figure of a signal, or of the validation loss, with metrics; empty if no run recorded it.
+
+    `options` are those of `CurvesDisplay`.
+    """
     known = tuple(record for record in records if has(record, signal))
-    return Result(figures={name: CurvesDisplay(known, signal, metrics)} if known else {})
+    return Result(figures={name: CurvesDisplay(known, signal, metrics, **options)} if known else {})

@@ -42,8 +42,9 @@ def complete_sweep(runs: Runs, sweep: Mapping[float, Setting]) -> dict[float, Ru
 def noise_sweep(runs: Runs, key: str, sweep: Mapping[float, Setting], *, metrics: tuple[str, ...] = ()) -> Result:
     """Label noise: curves, correlations over all epochs and levels, and whether disparity orders the levels."""
     found, complete = sweep_groups(runs, sweep), list(complete_sweep(runs, sweep).values())
-    titled = {f"{level:.0%}": group for level, group in found.items()}
-    figures = {f"{key}-{name}": SettingCurvesDisplay(titled, name) for name in CURVES} if found else {}
+    titled = {noise_title(level): group for level, group in found.items()}
+    title = sweep_title(sweep)
+    figures = {f"{key}-{name}": SettingCurvesDisplay(titled, name, title) for name in CURVES} if found else {}
     numbers: Numbers = {}
     for metric in metrics:
         numbers[f"{key}.rho.{metric}"] = correlations([group.full for group in complete], DISPARITY, metric)
@@ -92,8 +93,35 @@ def final_value_sweep(
         for x in found
     )
     tables = {key: Table(tuple(rows[0]), rows, key)} if rows else {}
-    figures = {key: SweepDisplay(parameter, error, disparity, ("test error", name))} if found else {}
-    return merge(Result(tables=tables, figures=figures), Result.from_numbers(numbers))
+    figure = final_value_figure(runs, parameter, {sweep_title(sweep): sweep}, normalize=normalize)
+    return merge(Result(tables=tables, figures={key: figure} if found else {}), Result.from_numbers(numbers))
+
+
+def final_value_figure(
+    runs: Runs, parameter: str, sweeps: Mapping[str, Mapping[float, Setting]], *, normalize: bool = False
+) -> SweepDisplay:
+    """Draw disparity and test error at the end of training over one or more sweeps, by their titles."""
+    groups = {title: found for title, sweep in sweeps.items() if (found := sweep_groups(runs, sweep))}
+    points = {
+        title: (
+            {x: last_by_seed(group, "test_error") for x, group in found.items()},
+            {x: last_disparity(group, normalize=normalize) for x, group in found.items()},
+        )
+        for title, found in groups.items()
+    }
+    names = "test error", "normalized disparity" if normalize else "disparity"
+    return SweepDisplay(parameter, points, names, sweep_title(*sweeps.values()))
+
+
+def sweep_title(*sweeps: Mapping[float, Setting]) -> str:
+    """Return the parts that the titles of all settings of these sweeps share."""
+    titles = [setting.title.split(", ") for sweep in sweeps for setting in sweep.values()]
+    return ", ".join(part for part, *others in zip(*titles, strict=False) if {*others} <= {part})
+
+
+def noise_title(level: float) -> str:
+    """Return the title of a level of label noise."""
+    return f"label noise {100 * level:.0f} %"
 
 
 def early_mean(group: RunGroup, name: str) -> dict[int, float]:

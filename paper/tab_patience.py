@@ -4,7 +4,7 @@ from heldin.lab.tables import Table
 from heldin.rules import NthRise
 from paper.differences import best_difference
 from paper.harness import MEAN_CURVE, Item, Result, Runs, merge
-from paper.settings import LIMITED_MNIST, NOISY_MNIST, Setting, all_runs, seconds_of
+from paper.settings import LIMITED_MNIST, NOISY_MNIST, all_runs, seconds_of
 from paper.stops import METHOD_NAMES, PROTOCOL_TEXT, full_group, stop_numbers, stopping_methods
 
 PATIENCES = (1, 5, 10, 15, 20, 25)
@@ -24,22 +24,26 @@ def build(runs: Runs) -> Result:
         numbers = stop_numbers(group, keyed, ("accuracy",))
         both = {METHOD_NAMES[name]: [*methods[name].values()] for name in ("gd", "cv")}
         best = best_difference(group, f"{setting.key}.gd-cv.best", both, "accuracy")
-        parts += [Result(tables={setting.key: _table(setting, numbers)}), numbers, best]
+        parts += [
+            Result(tables={setting.key: _table(setting.title_for(group.setting), setting.key, numbers)}),
+            numbers,
+            best,
+        ]
     return merge(*parts)
 
 
-def _table(setting: Setting, result: Result) -> Table:
+def _table(title: str, key: str, result: Result) -> Table:
     rows = [
         {
             "patience": patience,
             **{
-                METHOD_NAMES[name]: result.numbers.get(f"{setting.key}.{name}.p{patience}.accuracy", {}).get(MEAN_CURVE)
+                METHOD_NAMES[name]: result.numbers.get(f"{key}.{name}.p{patience}.accuracy", {}).get(MEAN_CURVE)
                 for name in ("cv", "gd")
             },
         }
         for patience in PATIENCES
     ]
-    return Table(tuple(rows[0]), tuple(rows), f"{setting.title}: test accuracy, %, {PROTOCOL_TEXT[MEAN_CURVE]}")
+    return Table(tuple(rows[0]), tuple(rows), f"{title}: test accuracy, %, {PROTOCOL_TEXT[MEAN_CURVE]}")
 
 
 ITEM = Item(

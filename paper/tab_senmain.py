@@ -9,7 +9,7 @@ from paper.correlations import difference_by_seed
 from paper.harness import MEAN_CURVE, NO_PROTOCOL, PER_RUN, PROTOCOLS, Item, Result, Runs, merge
 from paper.settings import KFOLD_SETTINGS, Setting, all_runs, seconds_of
 from paper.stops import METHOD_NAMES, PROTOCOL_TEXT, estimate_or_none, mean, point_estimate
-from paper.threshold_sweep import metric_at_thresholds, threshold_remark, threshold_remarks
+from paper.threshold_sweep import means_over_thresholds, metric_at_thresholds, threshold_remark, threshold_remarks
 
 METRICS = ("accuracy", "loss")
 METHODS = ("gd", "cv")
@@ -48,9 +48,12 @@ def _sensitivities(runs: Runs, settings: Sequence[Setting], name: str, metric: s
     """Return the sensitivity of each seed that all settings have; for the mean curve that of the means, under 0."""
     values = [metric_at_thresholds(runs, setting, name, protocol, metric) for setting in settings]
     if protocol == MEAN_CURVE:
-        return {0: _sensitivity([[mean([*each.values()]) for each in setting] for setting in values])}
-    seeds = set.intersection(*({*each} for setting in values for each in setting))
-    return {seed: _sensitivity([[each[seed] for each in setting] for setting in values]) for seed in sorted(seeds)}
+        return {0: _sensitivity([[mean([*each.values()]) for each in setting if each] for setting in values])}
+    seeds = set.intersection(*({*means_over_thresholds(setting)} for setting in values))
+    return {
+        seed: _sensitivity([[each[seed] for each in setting if seed in each] for setting in values])
+        for seed in sorted(seeds)
+    }
 
 
 def _sensitivity(settings: Sequence[Sequence[float]]) -> float:

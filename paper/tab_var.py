@@ -1,7 +1,9 @@
 """Table var: disparity and variance, correlated with the test loss."""
 
 from heldin.lab.curves import Estimate, estimate
+from heldin.lab.figures import label_of
 from heldin.lab.method_tables import correlation_table
+from heldin.lab.tables import Table
 from paper.correlations import correlations
 from paper.harness import PROTOCOLS, Item, Result, Runs
 from paper.settings import (
@@ -45,9 +47,14 @@ def build(runs: Runs) -> Result:
             numbers.setdefault("gd-var", {})[protocol] = estimate(ahead)
             won = sum(each > 0.0 for each in ahead)
             numbers.setdefault("won", {})[protocol] = Estimate(float(won), None, len(ahead))
-    measured = [group for _, group in found if all(signal in group.signals for signal in SIGNALS.values())]
-    table = correlation_table(measured, [*SIGNALS.values(), UNSCALED]) if measured else None
-    return Result(tables={"var": table} if table else {}, numbers=numbers)
+    rows = [
+        {**row, "setting": setting.title, "signal": label_of(row["signal"])}
+        for setting, group in found
+        if all(signal in group.signals for signal in SIGNALS.values())
+        for row in correlation_table([group], [*SIGNALS.values(), UNSCALED]).rows
+    ]
+    tables = {"var": Table.from_rows(rows, "Pearson's correlation over the epochs")} if rows else {}
+    return Result(tables=tables, numbers=numbers)
 
 
 ITEM = Item(

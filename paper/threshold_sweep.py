@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from heldin.lab.curves import estimate
@@ -11,7 +11,6 @@ from heldin.lab.method_tables import thresholds, thresholds_table
 from heldin.lab.methods import StoppingMethod, rule_name
 from heldin.lab.select import Outcome
 from heldin.lab.tables import Table
-from paper.correlations import mean_across
 from paper.harness import MEAN_CURVE, PROTOCOLS, Result, Row, RunGroup, Runs, merge
 from paper.settings import Setting
 from paper.stops import (
@@ -23,6 +22,7 @@ from paper.stops import (
     mean,
     metric_by_seed,
     point_estimate,
+    stop_epochs,
     stop_remark,
     stopping_methods,
 )
@@ -38,7 +38,7 @@ def threshold_results(runs: Runs, settings: Sequence[Setting], *, in_detail: Seq
             if not methods or group is None:
                 continue
             table = thresholds_table(group, methods[0], protocol=MEAN_CURVE)
-            title = f"{setting.title}: {METHOD_NAMES[name]}, {PROTOCOL_TEXT[MEAN_CURVE]}"
+            title = f"{setting.title_for(group.setting)}: {METHOD_NAMES[name]}, {PROTOCOL_TEXT[MEAN_CURVE]}"
             titled = Table(table.columns, table.rows, title, table.bold)
             parts.append(Result(tables={f"{setting.key}-{name}": titled}))
             parts.append(Result.from_rows(_summary_rows(runs, setting, name)))
@@ -55,12 +55,34 @@ def threshold_methods(runs: Runs, setting: Setting, name: str) -> list[StoppingM
     return [replace(method, rule=rule) for rule in thresholds()]
 
 
-def metric_at_thresholds(runs: Runs, setting: Setting, name: str, protocol: str, metric: str) -> list[dict[int, float]]:
-    """Return a metric by seed at each threshold, as printed; empty if it was not run or not recorded."""
-    group = group_of(runs, setting)
-    methods = threshold_methods(runs, setting, name)
+def metric_at_thresholds(
+    runs: Runs, setting: Setting, name: str, protocol: str, metric: str, *, only_fired: bool = True
+) -> list[dict[int, float]]:
+    """Return a metric by seed at each threshold, as printed; empty if it was not run or not recorded.
+
+    A patience counts for a seed if t1 and t2 both fire at it; seeds for which it does not are left out, unless
+    `only_fired` is False: then they are read at the last epoch.
+    """
+    # PAPER: does not say which thresholds its means leave out. That of the epochs with k-fold on CIFAR-100, 38.33, is
+    # the mean over the patiences 1 to 6, at which t1 and t2 both fire; so are those of loss and accuracy.
+    group, methods = group_of(runs, setting), threshold_methods(runs, setting, name)
     found = [metric_by_seed(group, method, protocol, metric) for method in methods] if group else []
-    return found if all(found) else []
+    if group is None or not all(found):
+        return []
+    if not only_fired:
+        return found
+    fired = [stop_epochs(group, method, protocol) for method in methods]
+    both = [*zip(fired[: len(fired) // 2], fired[len(fired) // 2 :], strict=True)] * 2  # t1 of all patiences, then t2
+    return [
+        {seed: value for seed, value in values.items() if all(seed in each or None in each for each in pair)}
+        for values, pair in zip(found, both, strict=True)
+    ]
+
+
+def means_over_thresholds(values: Sequence[Mapping[int, float]]) -> dict[int, float]:
+    """Return for each seed the mean over the thresholds that count for it."""
+    seeds = sorted({seed for each in values for seed in each})
+    return {seed: mean([each[seed] for each in values if seed in each]) for seed in seeds}
 
 
 def threshold_outcomes(runs: Runs, setting: Setting, name: str, protocol: str) -> list[Outcome]:
@@ -88,23 +110,28 @@ def threshold_remarks(runs: Runs, settings: Sequence[Setting], protocol: str) ->
 
 
 def _summary_rows(runs: Runs, setting: Setting, name: str) -> Iterator[Row]:
-    """Best and worst, read seed by seed at their threshold, mean and std, and the epochs of thresholds that fire."""
+    """Best and worst, read seed by seed at their threshold, mean and std, and the epochs of thresholds that fire.
+
+    Best, worst and std are over the thresholds that count for every seed.
+    """
     key = f"{setting.key}.{name}"
     for protocol in PROTOCOLS:
         outcomes = threshold_outcomes(runs, setting, name, protocol)
         remark = threshold_remark(runs, [setting], name, protocol)
         for metric in KFOLD_METRICS:
             values = metric_at_thresholds(runs, setting, name, protocol, metric)
-            if not values:
+            by_seed = means_over_thresholds(values)
+            counting = [each for each in values if each and len(each) == len(by_seed)]  # for every seed
+            if not counting:
                 continue
-            means = [mean([*each.values()]) for each in values]
-            low, high = (values[means.index(choose(means))] for choose in (min, max))
+            means = [mean([*each.values()]) for each in counting]
+            low, high = (counting[means.index(choose(means))] for choose in (min, max))
             best, worst = (low, high) if metric == "loss" else (high, low)
             yield f"{key}.best.{metric}", protocol, estimate([*best.values()]), remark
             if metric == "loss":  # the start of the printed range, which is not always the loss printed as the best
                 yield f"{key}.lowest.{metric}", protocol, estimate([*low.values()]), remark
             yield f"{key}.worst.{metric}", protocol, estimate([*worst.values()]), remark
-            yield f"{key}.mean.{metric}", protocol, estimate([*mean_across(values).values()]), remark
+            yield f"{key}.mean.{metric}", protocol, estimate([*by_seed.values()]), remark
             yield f"{key}.std.{metric}", protocol, point_estimate(statistics.pstdev(means)), remark
         epochs = [each.epoch.mean for each in _fired(outcomes)]
         for statistic, compute in (("mean", mean), ("std", statistics.pstdev), ("first", min), ("last", max)):
@@ -114,13 +141,13 @@ def _summary_rows(runs: Runs, setting: Setting, name: str) -> Iterator[Row]:
 
 def _single_rows(runs: Runs, group: RunGroup, setting: Setting, name: str) -> Iterator[Row]:
     """Each threshold over the seeds; its epoch only if it fires in every run."""
-    for number, method in enumerate(threshold_methods(runs, setting, name)):
+    for method in threshold_methods(runs, setting, name):
         rule = rule_name(method.rule).replace("(", "_").removesuffix(")")  # t1_5: the 5th rise
         key = f"{setting.key}.{name}.{rule}"
         for protocol in PROTOCOLS:
             remark = stop_remark(group, method, protocol)
             for metric in KFOLD_METRICS:
-                values = metric_at_thresholds(runs, setting, name, protocol, metric)
+                values = metric_by_seed(group, method, protocol, metric)
                 if values:
-                    yield f"{key}.{metric}", protocol, estimate([*values[number].values()]), remark
+                    yield f"{key}.{metric}", protocol, estimate([*values.values()]), remark
             yield f"{key}.epoch", protocol, group.outcome(method, protocol).epoch if not remark else None, remark

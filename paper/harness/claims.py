@@ -29,6 +29,7 @@ class Verdict(str, Enum):
     SAME_DIRECTION = "same direction"
     NOT_REPRODUCED = "not reproduced"
     NOT_RUN = "not run"
+    NEVER_STOPPED = "never stopped"
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,8 @@ def read_claims(path: Path) -> list[Claim]:
 def judge(claim: Claim, numbers: Measured, claims: Mapping[str, Claim], protocol: str = NO_PROTOCOL) -> Verdict:
     """Return the verdict on a claim.
 
-    - `not run`: our number, or the one to compare it with, is missing.
+    - `not run`: our number, or the one to compare it with, is missing. (`never stopped` is for the caller: where the
+      rules of all methods never fired, there is a remark in place of a number.)
     - `reproduced`: our number is within the tolerance and on the same side of what it is compared with. A statement is
       reproduced if our difference has the claimed sign and exceeds its standard error.
     - `same direction`: our number is only on the same side. A statement: our difference only has the claimed sign, or
@@ -115,9 +117,13 @@ def judge(claim: Claim, numbers: Measured, claims: Mapping[str, Claim], protocol
     return Verdict.SAME_DIRECTION if sides else Verdict.NOT_REPRODUCED
 
 
+MIN_SEEDS = 3  # two values exceed their standard error whenever they have the same sign
+
+
 def is_clear(number: Estimate) -> bool:
-    """Return whether a difference exceeds its standard error. Without a spread it never does."""
-    return number.std is not None and abs(number.mean) > number.std / math.sqrt(number.num)
+    """Return whether a difference exceeds its standard error. With fewer than three values it never does."""
+    has_spread = number.std is not None and number.num >= MIN_SEEDS
+    return has_spread and abs(number.mean) > (number.std or 0.0) / math.sqrt(number.num)
 
 
 def number_of(numbers: Measured, key: str, protocol: str) -> Estimate | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -13,8 +13,9 @@ import typer
 
 from heldin.cli.options import NUM_CORES, parse_seeds
 from heldin.cli.output import exit_code, note, note_left_out, resumable, show_rows, show_tables
-from heldin.cli.records import require_store
-from heldin.errors import ArgumentError, HeldinError, StoreError, require_choice, require_integer
+from heldin.errors import ArgumentError, HeldinError, StoreError, require_choice
+from heldin.lab.engine import require_jobs
+from heldin.lab.spec import RunSpec
 from heldin.lab.store import explain_os_errors
 from heldin.lab.tables import Table
 from paper.harness.items import Item, select_items
@@ -29,6 +30,7 @@ from paper.harness.running import (
     bundle_runs,
     missing_runs,
     plan_rows,
+    require_in_profile,
     run_specs,
 )
 from paper.harness.verdicts import JudgedItem, headline_table, summary
@@ -37,7 +39,7 @@ STORE = Path("heldin-paper")
 REFUSED = 2
 LIST_LEGEND = (
     "\nruns: all runs of the item. missing: not recorded yet. new: missing, and not part of an item above (items share "
-    "runs). minutes: the time of the new runs on two cores."
+    "runs). minutes: the time of the new runs on two cores, known for the profile laptop only."
 )
 
 Labels = Annotated[
@@ -115,21 +117,19 @@ def create_app(paper: Paper) -> typer.Typer:
     ) -> None:
         """Run what is missing for these items. After Ctrl-C, the same command resumes."""
         require_choice("--profile", profile, PROFILES)
-        require_integer("--jobs", jobs, at_least=1, remedy="As many as there are cores is best.")
+        require_jobs("--jobs", jobs)
         chosen = None if seeds is None else parse_seeds(seeds)
-        items, records = select_items(paper.items, labels), store or STORE
+        items, records = _select_in_profile(paper, labels, profile), store or STORE
+        wanted = {spec for item in items for spec in item.specs(profile)}
+        if not wanted:
+            note(f"Nothing to run: no runs are needed for {', '.join(labels)}.")
+            return
+        _require_selected(wanted, profile, chosen, only)
         specs = missing_runs(paper, items, profile, records, seeds=chosen, bundled=not rerun)
-        if only is not None:
-            titles = {spec.title for item in items for spec in item.specs(profile)}
-            if not any(only in title for title in titles):
-                raise ArgumentError(
-                    f"--only should be a part of the title of a run, such as {min(titles)!r}. Found {only!r}."
-                )
-            specs = [spec for spec in specs if only in spec.title]
+        specs = [spec for spec in specs if only is None or only in spec.title]
         if not specs:
             note("Nothing to run: all runs are recorded." + ("" if rerun else " --rerun ignores the bundled records."))
             return
-        require_store(records, specs)
         with resumable(shlex.join(["python", "-m", "paper", *sys.argv[1:]])):
             run_specs(paper, specs, records, jobs=jobs, data_root=data, quiet=quiet)
         options = "" if store is None else f" --store {shlex.quote(str(store))}"
@@ -156,7 +156,7 @@ def create_app(paper: Paper) -> typer.Typer:
         `build all` also updates the pages of the paper's folder from the bundled records; --out writes elsewhere.
         """
         require_choice("--profile", profile, PROFILES)
-        items = select_items(paper.items, labels)
+        items = _select_in_profile(paper, labels, profile)
         is_all = len(items) == len(paper.items)
         if keep and (not is_all or out is not None or store_only):
             raise ArgumentError(
@@ -166,10 +166,10 @@ def create_app(paper: Paper) -> typer.Typer:
         if out is not None:
             _require_own_folder(out, paper)
         records = store or STORE
-        if (store is not None or store_only) and not (records / "runs").is_dir():
+        if store is not None and not store_only and not (store / "runs").is_dir():
             raise StoreError(
-                f"There are no records in {records}. Run an item first (python -m paper run ITEM), or name another "
-                "folder with --store."
+                f"There are no records in {store}. Name the folder of the runs with --store, or leave it out to build "
+                "from the bundled records."
             )
         if keep:
             with explain_os_errors(paper.folder, "Make the folder writable, or build without --keep."):
@@ -191,6 +191,36 @@ def create_app(paper: Paper) -> typer.Typer:
             note("--out DIR writes the page, the tables and the figures.")
 
     return app
+
+
+def _select_in_profile(paper: Paper, labels: Sequence[str], profile: str) -> list[Item]:
+    """Return the items with these labels. Unless all are meant, each should be run in this profile."""
+    items = select_items(paper.items, labels)
+    if len(items) < len(paper.items):
+        require_in_profile(items, profile)
+    return items
+
+
+def _require_selected(
+    specs: Collection[RunSpec], profile: str, seeds: Collection[int] | None, only: str | None
+) -> None:
+    """Refuse seeds that none of these runs has, and a text that no title of their runs has."""
+    known = {spec.seed for spec in specs}
+    if seeds is not None and not known.issuperset(seeds):
+        raise ArgumentError(
+            f"--seeds should be among the seeds of these items in the profile {profile}, {_format_seeds(known)}. "
+            f"Found {_format_seeds(seeds)}. Leave it out to run all."
+        )
+    titles = {spec.title for spec in specs if seeds is None or spec.seed in seeds}
+    if only is not None and not any(only in title for title in titles):
+        raise ArgumentError(f"--only should be a part of the title of a run, such as {min(titles)!r}. Found {only!r}.")
+
+
+def _format_seeds(seeds: Collection[int]) -> str:
+    """Return seeds as `--seeds` reads them: 0-2,7."""
+    first = sorted(seed for seed in seeds if seed - 1 not in seeds)
+    last = sorted(seed for seed in seeds if seed + 1 not in seeds)
+    return ",".join(f"{low}-{high}" if low < high else f"{low}" for low, high in zip(first, last, strict=True))
 
 
 def _require_own_folder(out: Path, paper: Paper) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from functools import cached_property
 from typing import Any, Protocol
 
-from heldin.errors import ArgumentError, near_match
+from heldin.errors import ArgumentError
 from heldin.lab.costs import UnitSeconds
 from heldin.lab.curves import Estimate, Group, groups, setting_of
 from heldin.lab.methods import StoppingMethod
@@ -99,13 +100,20 @@ class RunGroup(Group):
             self._outcomes[method, protocol] = select(self, method, protocol)
         return self._outcomes[method, protocol]
 
+    @cached_property
+    def _parts(self) -> dict[frozenset[int], RunGroup]:
+        return {}
+
     def only(self, seeds: Collection[int]) -> RunGroup:
         """Return the runs of these seeds; the group itself if it has no others."""
-        full, folded = (
-            tuple(record for record in part if record.spec.seed in seeds) for part in (self.full, self.folded)
-        )
-        same = (len(full), len(folded)) == (len(self.full), len(self.folded))
-        return self if same else replace(self, full=full, folded=folded)
+        chosen = frozenset(seeds)
+        if chosen not in self._parts:
+            full, folded = (
+                tuple(record for record in part if record.spec.seed in chosen) for part in (self.full, self.folded)
+            )
+            same = (len(full), len(folded)) == (len(self.full), len(self.folded))
+            self._parts[chosen] = self if same else replace(self, full=full, folded=folded)
+        return self._parts[chosen]
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,7 +173,7 @@ class Item:
         missing: What is missing to run it in full; may be empty.
         findings: An interpretation of its numbers, for items that are mostly not reproduced.
         other_labels: Other labels under which the paper shows the same.
-        inline: Whether its tables are shown on the page itself instead of behind a link.
+        inline: The tables that are shown on the page itself, beside a link; True for all of them.
     """
 
     label: str
@@ -179,7 +187,11 @@ class Item:
     missing: str = ""
     findings: str = ""
     other_labels: tuple[str, ...] = ()
-    inline: bool = False
+    inline: bool | tuple[str, ...] = False
+
+    def is_inline(self, table: str) -> bool:
+        """Return whether a table is shown on the page itself."""
+        return self.inline if isinstance(self.inline, bool) else table in self.inline
 
     @property
     def heading(self) -> str:
@@ -197,22 +209,25 @@ def build_items(items: Iterable[Item], runs: Runs) -> dict[str, Result]:
 
 
 def select_items(items: Mapping[str, Item], labels: Iterable[str]) -> list[Item]:
-    """Return the items with these labels, with or without `tab:` and `fig:`; all of them for `"all"`."""
+    """Return the items with these labels; all of them for `"all"`.
+
+    `fig:random` is also found as `random`, and as `fig-random`, the name of its files.
+    """
     found: dict[str, Item] = {}
     for label in labels:
         matching = [item for item in items.values() if label == "all" or label in _names(item)]
         if not matching:
-            known = [name for item in items.values() for name in sorted(_names(item), key=lambda name: ":" not in name)]
-            raise ArgumentError(
-                f"The paper has no item {label!r}. It has {', '.join(items)}." + near_match(label.lower(), known)
-            )
+            near = get_close_matches(label.lower(), {name for item in items.values() for name in _names(item)})
+            named = dict.fromkeys(item.label for name in near for item in items.values() if name in _names(item))
+            suggestion = f" Did you mean {' or '.join(map(repr, named))}?" if named else ""
+            raise ArgumentError(f"The paper has no item {label!r}.{suggestion} `python -m paper list` shows all items.")
         found.update({item.label: item for item in matching})
     return list(found.values())
 
 
 def _names(item: Item) -> set[str]:
     labels = {item.label, *item.other_labels}
-    return labels | {label.rpartition(":")[2] for label in labels}
+    return labels | {name for label in labels for name in (label.rpartition(":")[2], label.replace(":", "-"))}
 
 
 def run_order(items: Iterable[Item], profile: str) -> list[RunSpec]:

@@ -20,9 +20,13 @@ SIZES = {AS_PRINTED: "at the paper's size", LAPTOP: "at laptop size"}
 HEADINGS = {profile: text.capitalize() for profile, text in SIZES.items()}
 
 SUMMARY_NOTE = (
-    "The number of claims that are reproduced / have the same direction / are not reproduced / were not run, for "
-    "statements and for printed numbers. A claim counts twice if both protocols are given. Several numbers may rest on "
-    "one comparison, so the sums are not a score."
+    "The number of claims that are reproduced / have the same direction / are not reproduced / were not run, or whose "
+    "rules never stopped a run, for statements and for printed numbers. A claim counts twice if both protocols are "
+    "given. Several numbers may rest on one comparison, so the sums are not a score."
+)
+GALLERY_NOTE = (
+    "One section per table or figure: what the paper claims, findings at laptop size, and the figures. A figure links "
+    "to its file."
 )
 TEXT_COLUMNS = (CLAIMED, "claim", "items", "ours", *AT_SIZE.values(), "compared with", "verdict", "notes")
 
@@ -70,11 +74,15 @@ def write_result(judged: JudgedItem, folder: Path, profile: str) -> list[Path]:
         files.append(_write(path.with_suffix(".csv"), data))
         axes = display.plot()
         if not axes.get_title():
-            axes.set_title(f"{label}, {judged.describe(name.replace('-', '.'))}", fontsize="small")
+            axes.set_title(f"{label}, {_figure_title(judged, name)}, {SIZES[profile]}", fontsize="small")
         axes.figure.savefig(path, dpi=80, metadata={"Software": None})
         plt.close(axes.figure)
         files.append(path)
     return files
+
+
+def _figure_title(judged: JudgedItem, name: str) -> str:
+    return judged.describe(name.replace("-", "."))
 
 
 def path_name(text: str) -> str:
@@ -129,12 +137,14 @@ def _introduction(paper: Paper, parts: Sequence[Part]) -> str:
     num = len(_labels(parts))
     return paper.about.format(
         shown="all items" if num == len(paper.items) else f"only {num} of {len(paper.items)} items",
-        runs=" and ".join(f"{_progress(part)} {SIZES[part.profile]}" for part in parts),
+        runs=" and ".join(f"{_progress(paper, part)} {SIZES[part.profile]}" for part in parts),
     )
 
 
-def _progress(part: Part) -> str:
-    wanted = len(run_order([each.item for each in part.items], part.profile))
+def _progress(paper: Paper, part: Part) -> str:
+    shown = [each.item for each in part.items]
+    everything = part.profile == AS_PRINTED and len(shown) > 1  # items without runs are left out at the paper's size
+    wanted = len(run_order(paper.items.values() if everything else shown, part.profile))
     num = len(part.runs.records)
     return f"{num:,} runs" if num == wanted else f"{num:,} of {wanted:,} runs"
 
@@ -165,8 +175,7 @@ def _section(judged: JudgedItem, profile: str) -> list[str]:
     numbers = judged.table()
     if numbers.rows:
         lines.append(numbers.markdown().partition("\n\n")[2])  # without the title, which is the heading
-    if item.inline:
-        lines += [content.markdown() for content in judged.result.tables.values()]
+    lines += [content.markdown() for name, content in judged.result.tables.items() if item.is_inline(name)]
     links = [
         f"{kind.capitalize()}: "
         + ", ".join(f"[{name}](../{file_name(kind, item.label, profile, f'{name}.{suffix}')})" for name in names)
@@ -188,18 +197,22 @@ def gallery(parts: Sequence[Part]) -> str:
         for part in parts:
             for each in part.items:
                 if each.item.label == label:
-                    figures += [_linked_figure(label, part.profile, name) for name in each.result.figures]
-                    headline, heading = each.headline, each.item.heading
+                    figures += [_linked_figure(each, part.profile, name) for name in each.result.figures]
+                    item, headline = each.item, each.headline
         if figures:
+            page = element("a", "numbers and verdicts", href=f"{ITEMS}/{path_name(label)}.md")
+            texts = [element("p", join([headline, " (", page, ")"]))]
+            texts += [element("p", _without_marks(_findings(item)), class_="soft")] if item.findings else []
             rows = element("div", join(figures), class_="gallery")
-            sections.append(element("section", join([element("h2", heading), element("p", headline), rows])))
+            sections.append(element("section", join([element("h2", item.heading), *texts, rows])))
     title = "Figures of the paper, from our records"
-    header = join([element("h1", title), element("p", "One section per table or figure. A figure links to its file.")])
+    header = join([element("h1", title), element("p", GALLERY_NOTE)])
     return html_page(title, header=header, main=join(sections), images="'self' file:")
 
 
-def _linked_figure(label: str, profile: str, name: str) -> Markup:
-    path, title = file_name(FIGURES, label, profile, f"{name}.png"), f"{name}, {SIZES[profile]}"
+def _linked_figure(judged: JudgedItem, profile: str, name: str) -> Markup:
+    label, title = judged.item.label, f"{_figure_title(judged, name)}, {SIZES[profile]}"
+    path = file_name(FIGURES, label, profile, f"{name}.png")
     image = Markup(f'<img loading="lazy" alt="{escape(f"{label}: {title}")}" src="{escape(path)}">')
     link = element("a", image, href=path)
     return element("figure", element("div", link, class_="card picture"), element("figcaption", title))
@@ -242,7 +255,7 @@ def _html_section(judged: JudgedItem, profile: str, folder: Path) -> Markup:
         found.append(_html_figure(path, item.label, name))
     for name, made in judged.result.tables.items():
         content, heading = _html_table(made), made.title or name
-        found += [element("h3", heading), content] if item.inline else [_collapsed(heading, content)]
+        found += [element("h3", heading), content] if item.is_inline(name) else [_collapsed(heading, content)]
     numbers = judged.table()
     if numbers.rows:
         found.append(_collapsed(f"The paper's numbers next to ours ({len(numbers.rows)})", _html_table(numbers)))

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import shlex
+import shutil
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from textwrap import shorten
 
-from heldin.errors import DamagedRunError, StoreError
+from heldin.cli.records import require_store
+from heldin.errors import ArgumentError, DamagedRunError, HeldinError, StoreError
 from heldin.lab.bundles import OnDamage, read_records, read_store, record_files, refuse, write_records
 from heldin.lab.curves import require_one_version
+from heldin.lab.data import describe, fetch
+from heldin.lab.data.files import exists
 from heldin.lab.engine import Progress, require_runnable, run_all
 from heldin.lab.spec import RunSpec
 from heldin.lab.store import Store
@@ -20,6 +26,7 @@ from paper.harness.verdicts import Headline, JudgedItem, read_headlines
 
 LAPTOP, AS_PRINTED = PROFILES = ("laptop", "paper")
 REMEDY = "Restore the file (git checkout), or train the run yourself: python -m paper run ITEM --rerun."
+DATA = "data"  # the folder of a store with prepared data
 MAX_CLAIM = 70  # characters of a claim in a list
 
 PrepareData = Callable[[Path, "Path | str | None", Iterable[str]], "Path | str | None"]
@@ -92,6 +99,18 @@ class Part:
         return self.runs.profile
 
 
+def require_in_profile(items: Iterable[Item], profile: str) -> None:
+    """Refuse an item that has runs in the other profile only. One without any runs belongs to the laptop profile."""
+    (other,) = {*PROFILES} - {profile}
+    for item in items:
+        if not item.specs(profile) and (item.specs(other) or profile == AS_PRINTED):
+            reason = f" {item.laptop}" if profile == LAPTOP else ""
+            raise ArgumentError(
+                f"{item.label} is not run in the profile {profile}, only in the profile {other} (--profile {other})."
+                + reason
+            )
+
+
 def missing_runs(
     paper: Paper,
     items: Sequence[Item],
@@ -130,11 +149,38 @@ def run_specs(
     data_root: Path | None = None,
     quiet: bool = False,
 ) -> None:
-    """Run these specs. Runs that were interrupted are resumed."""
+    """Run these specs. Runs that were interrupted are resumed. If the specs are refused, no folder is left behind."""
     if specs:
-        data = paper.prepare_data(store / "data", data_root, {spec.dataset for spec in specs})
-        require_runnable(specs, data)
+        with _removed_if_refused(store):
+            require_store(store, specs)
+            data = _prepare_data(paper, {spec.dataset for spec in specs}, store / DATA, data_root)
+            require_runnable(specs, data)
         run_all(specs, Store(store), jobs=jobs, data_root=data, progress=Progress(quiet=quiet))
+
+
+@contextmanager
+def _removed_if_refused(store: Path) -> Iterator[None]:
+    """Remove the folders that are created in this block if it raises an error."""
+    created = [path for path in (store / DATA, store / "runs", store, *store.parents) if not exists(path)]
+    try:
+        yield
+    except HeldinError:
+        with suppress(OSError):
+            for path in created:
+                if path == store / DATA:
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    path.rmdir()
+        raise
+
+
+def _prepare_data(paper: Paper, datasets: Collection[str], folder: Path, root: Path | str | None) -> Path | str | None:
+    """Return the data root to use. Missing datasets are downloaded to `root`, which the errors then name."""
+    data = paper.prepare_data(folder, root, datasets)
+    missing = [name for name in sorted(datasets) if describe(name, data).state == "missing"]
+    for name in missing:
+        fetch(name, root)
+    return paper.prepare_data(folder, root, datasets) if missing else data
 
 
 def collect_runs(
@@ -152,8 +198,8 @@ def collect_runs(
 
     Raises:
         DamagedRunError: Runs are damaged, and `damaged` is not given.
-        StoreError: The store has none of these runs, and the bundled records of an item are missing or empty; or the
-            runs of an item were trained on different data.
+        StoreError: The store has none of these runs, and the bundled records of an item are missing, empty or ignored;
+            or the runs of an item were trained on different data.
     """
     specs = run_order(items, profile)
     problems: list[DamagedRunError] = []
@@ -168,6 +214,13 @@ def collect_runs(
     if stored is not None and stored.records:
         records = {record.id: record for record in stored.records} | records
         seconds = {**stored.unit_seconds, **seconds}
+    elif store is not None and specs and not bundled:
+        label, named = (items[0].label, items[0].label) if len(items) == 1 else ("ITEM", "these items")
+        raise StoreError(
+            f"There are no finished runs of {named} in {store}, and --store-only ignores the bundled records. Run the "
+            f"item (python -m paper run {label} --rerun --profile {profile} --store {shlex.quote(str(store))}), or "
+            "leave --store-only out."
+        )
     elif profile == LAPTOP or not records:  # few runs of the paper's size are bundled, those of some items
         for item in items:
             _require_bundled(paper.results(profile), item, profile, records.keys())
@@ -181,9 +234,10 @@ def _require_bundled(folder: Path, item: Item, profile: str, finished: Collectio
     without = [path.name for path in record_files(folder, specs) if path not in present]
     if without:
         named = ", ".join(without[:3]) + (f" and {len(without) - 3} more" if len(without) > 3 else "")
+        remedy = "Restore the files (git checkout), or run" if profile == LAPTOP else "Run"
         raise StoreError(
             f"{item.label} should have finished runs in {folder}, or in the folder of --store. Found none of {named}. "
-            f"Restore the files (git checkout), or run the item: python -m paper run {item.label} --profile {profile}."
+            f"{remedy} the item: python -m paper run {item.label} --profile {profile}."
         )
 
 

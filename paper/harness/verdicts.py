@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -31,6 +31,13 @@ CLAIMED = "the paper claims"
 SIZE_NAMES = {"paper": "paper's size", "laptop": "laptop"}
 KINDS = {"statements": True, "printed numbers": False}
 """The columns of the summary, and whether they count statements."""
+COUNTED = (
+    (Verdict.REPRODUCED,),
+    (Verdict.SAME_DIRECTION,),
+    (Verdict.NOT_REPRODUCED,),
+    (Verdict.NOT_RUN, Verdict.NEVER_STOPPED),
+)
+"""The verdicts that each number of the summary counts."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,9 +61,14 @@ class JudgedItem:
         """The verdicts on each claim, by its key: one per protocol, or a single one."""
         claims = {claim.key: claim for claim in self.claims}
         return {
-            claim.key: {name: judge(claim, self.result.numbers, claims, name) for name in self._protocols(claim)}
+            claim.key: {name: self._verdict(claim, claims, name) for name in self._protocols(claim)}
             for claim in self.claims
         }
+
+    def _verdict(self, claim: Claim, claims: Mapping[str, Claim], protocol: str) -> Verdict:
+        found = judge(claim, self.result.numbers, claims, protocol)
+        has_remark = protocol in self.result.remarks.get(claim.key, {})
+        return Verdict.NEVER_STOPPED if found is Verdict.NOT_RUN and has_remark else found
 
     @property
     def headline(self) -> str:
@@ -122,7 +134,7 @@ def summary(judged: Sequence[JudgedItem]) -> Table:
 
 
 def _counts_text(counts: Counter[Verdict]) -> str:
-    return " / ".join(str(counts[verdict]) for verdict in Verdict) if counts else "-"
+    return " / ".join(str(sum(counts[verdict] for verdict in each)) for each in COUNTED) if counts else "-"
 
 
 def _printed(claim: Claim) -> str:
@@ -173,10 +185,10 @@ class Headline:
         return found
 
     def mean_text(self, values: Sequence[float]) -> str:
-        """Return the mean of numbers with its unit, for the beginning of a cell; empty without a unit or numbers."""
+        """Return the mean of numbers with its unit; empty without a unit or numbers."""
         if self.unit is None or not values:
             return ""
-        return f"{sum(values) / len(values):+.3g} {self.unit}".strip() + ", "
+        return f"{sum(values) / len(values):+.3g} {self.unit}".strip()
 
 
 def read_headlines(path: Path) -> list[Headline]:
@@ -206,24 +218,72 @@ def headline_table(headlines: Sequence[Headline], judged: Mapping[str, Sequence[
         claims = max(found.values(), key=len, default=[])  # a profile may have runs of some items only
         if claims:
             agreeing = sum(headline.sign == 0 or claim.value * headline.sign > 0 for _, claim in claims)
-            printed = [claim.value for _, claim in claims if abs(claim.value) != 1.0]  # 1 and -1 stand for a sign
-            ours = {profile: _Agreement.of(headline, each, PER_RUN) for profile, each in found.items()}
-            verdicts = [
-                f"{agreement.verdict} ({SIZE_NAMES[profile]}{agreement.seeds * (profile == 'paper')})"
-                for profile in AT_SIZE
-                if (agreement := ours.get(profile)) is not None and agreement.num
-            ]
+            ours = {profile: _Comparison(headline, each, len(claims)) for profile, each in found.items()}
+            known = {profile: ours[profile] for profile in AT_SIZE if profile in ours and ours[profile].per_run.num}
+            verdicts = [f"{each.verdict} ({_size_text(each, profile)})" for profile, each in known.items()]
             row = {
                 "claim": headline.text,
-                "paper": f"{headline.mean_text(printed)}{agreeing} of {len(claims)}",
+                "paper": _listed(headline.mean_text(_printed_values(claims)), f"{agreeing} of {len(claims)}"),
                 "verdict": "; ".join(verdicts) or Verdict.NOT_RUN.value,
                 "items": ", ".join(dict.fromkeys(each.item.label for each, _ in claims)),
             }
-            for profile, column in AT_SIZE.items():
-                agreement = ours.get(profile)
-                row[column] = "not run" if agreement is None else agreement.text(headline, found[profile])
-            rows.append(row)
+            rows.append(
+                row | {AT_SIZE[profile]: known[profile].text if profile in known else "not run" for profile in AT_SIZE}
+            )
     return Table(HEADLINE_COLUMNS, tuple(rows))
+
+
+def _printed_values(claims: Iterable[tuple[JudgedItem, Claim]]) -> list[float]:
+    """Return the numbers that the paper prints; 1 and -1 stand for a sign."""
+    return [claim.value for _, claim in claims if abs(claim.value) != 1.0]
+
+
+def _listed(*texts: str) -> str:
+    return ", ".join(text for text in texts if text)
+
+
+def _size_text(comparison: _Comparison, profile: str) -> str:
+    """Return the size behind a verdict, the number of seeds at the paper's size, and the verdict on the mean curve."""
+    other = comparison.mean_curve
+    seeds = comparison.per_run.seeds if profile == "paper" else ""
+    differs = other is not None and other.verdict != comparison.verdict
+    return _listed(SIZE_NAMES[profile], seeds, f"{other.verdict} on the mean curve" if other and differs else "")
+
+
+@dataclass(frozen=True)
+class _Comparison:
+    """Our numbers for a headline in one profile, under both protocols."""
+
+    headline: Headline
+    claims: Sequence[tuple[JudgedItem, Claim]]
+    num_claimed: int  # how many comparisons the paper has
+
+    @cached_property
+    def per_run(self) -> _Agreement:
+        return _Agreement.of(self.headline, self.claims, PER_RUN)
+
+    @cached_property
+    def mean_curve(self) -> _Agreement | None:
+        """None if no number depends on the protocol."""
+        has_both = any(MEAN_CURVE in each.verdicts[claim.key] for each, claim in self.claims)
+        found = _Agreement.of(self.headline, self.claims, MEAN_CURVE) if has_both else None
+        return found if found is not None and found.num else None
+
+    @property
+    def verdict(self) -> str:
+        return self.per_run.verdict
+
+    @property
+    def text(self) -> str:
+        """Describe it: the mean, the paper's if it has more comparisons, how many agree, the same on the mean curve."""
+        known = [(each, claim) for each, claim in self.claims if number_of(each.result.numbers, claim.key, PER_RUN)]
+        printed = self.headline.mean_text(_printed_values(known)) if len(known) < self.num_claimed else ""
+        ours = self.headline.mean_text(self.per_run.values)
+        text = _listed(f"{ours} (paper there: {printed})" if printed else ours, self.per_run.counts)
+        other = self.mean_curve
+        if other is None or other.counts == self.per_run.counts:
+            return text
+        return f"{text}; on the mean curve {_listed(self.headline.mean_text(other.values), other.counts)}"
 
 
 @dataclass(frozen=True)
@@ -268,7 +328,7 @@ class _Agreement:
         if self.num_seeds is None:
             return ""
         fewest, most = self.num_seeds
-        return f", {most} seed{'s' * (most > 1)}" if fewest == most else f", {fewest} to {most} seeds"
+        return f"{most} seed{'s' * (most > 1)}" if fewest == most else f"{fewest} to {most} seeds"
 
     @property
     def verdict(self) -> str:
@@ -277,16 +337,10 @@ class _Agreement:
         part = self.agreeing / self.num
         return "holds" if part >= HOLDS else "does not hold" if part <= HOLDS_NOT else "partly"
 
-    def text(self, headline: Headline, claims: Sequence[tuple[JudgedItem, Claim]]) -> str:
-        """Describe it: the mean, how many agree, and how many on the mean curve if that differs."""
-        if not self.num:
-            return "not run"
-        text = f"{headline.mean_text(self.values)}{self.agreeing} of {self.num}"
-        if self.clearly is not None:
-            refuted = f", {self.clearly_not} clearly not" if self.clearly_not else ""
-            text += f" ({self.clearly} clearly{refuted})"
-        if any(MEAN_CURVE in each.verdicts[claim.key] for each, claim in claims):
-            other = _Agreement.of(headline, claims, MEAN_CURVE)
-            if other.num and other.agreeing != self.agreeing:
-                text += f"; {other.agreeing} of {other.num} on the mean curve"
-        return text
+    @property
+    def counts(self) -> str:
+        """How many comparisons agree, and how many clearly do or do not."""
+        if self.clearly is None:
+            return f"{self.agreeing} of {self.num}"
+        refuted = f", {self.clearly_not} clearly not" if self.clearly_not else ""
+        return f"{self.agreeing} of {self.num} ({self.clearly} clearly{refuted})"

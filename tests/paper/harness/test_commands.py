@@ -1,7 +1,7 @@
 """The commands list, run and build."""
 
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -23,10 +23,10 @@ def command(paper, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("HELDIN_DATA", raising=False)
 
-    def call(*arguments):
+    def call(*arguments, of=paper):
         capsys.readouterr()
         options = ["--jobs", "1", "--quiet"] if arguments[:1] == ("run",) else []
-        code = main(paper, [*map(str, arguments), *options])
+        code = main(of, [*map(str, arguments), *options])
         found = capsys.readouterr()
         return Answer(code, found.out, " ".join(found.err.split()))
 
@@ -124,6 +124,7 @@ def test_items_are_listed_with_their_missing_runs_and_a_legend(command):
     answer = command("list")
     assert answer.out.split()[:5] == ["item", "runs", "missing", "new", "minutes"]
     assert all(f"{column}: " in answer.err for column in ("runs", "missing", "new", "minutes"))
+    assert "minutes: the time of the new runs on two cores, known for the profile laptop only." in answer.err
     assert [line.split()[:4] for line in command("list").out.splitlines()[1:]] == ROWS
     assert [line.split()[0] for line in command("list", "same").out.splitlines()[1:]] == ["fig:same", "all"]
 
@@ -137,6 +138,13 @@ def test_items_are_listed_with_their_missing_runs_and_a_legend(command):
         (("run",), "Missing argument"),
         (("run", "tiny", "--profile", "desk"), "laptop"),
         (("run", "tiny", "--seeds", "2-0"), "--seeds should be a range or a list"),
+        (
+            ("run", "tiny", "same", "--rerun", "--seeds", "1-3"),
+            "--seeds should be among the seeds of these items in the profile laptop, 0-1. Found 1-3.",
+        ),
+        (("run", "tiny", "--seeds", "0", "--only", "seed=1"), "--only should be a part of the title of a run"),
+        (("run", "tiny", "--data", "README.md"), "The data root should be a folder"),
+        (("run", "tiny", "--store", "heldin-paper/new", "--data", "README.md"), "The data root should be a folder"),
         (("run", "tiny", "--only", "typo"), "--only should be a part of the title of a run"),
         (("build", "tiny", "--keep"), "--keep updates the paper's folder"),
         (("build", "all", "--keep", "--out", "there"), "--keep updates the paper's folder"),
@@ -145,7 +153,8 @@ def test_items_are_listed_with_their_missing_runs_and_a_legend(command):
         (("build", "tiny", "--out", "."), "another README.md"),
         (("build", "tiny"), "tab:tiny should have finished runs"),
         (("build", "tiny", "--store", "typo"), "There are no records in typo"),
-        (("build", "tiny", "--store-only"), "There are no records in heldin-paper"),
+        (("build", "tiny", "--store-only"), "There are no finished runs of tab:tiny in heldin-paper, and --store-only"),
+        (("build", "all", "--store-only", "--store", "typo"), "There are no finished runs of these items in typo"),
     ],
 )
 def test_invalid_commands_are_refused(command, arguments, words, tmp_path):
@@ -155,6 +164,31 @@ def test_invalid_commands_are_refused(command, arguments, words, tmp_path):
     assert words in answer.err.replace("│ ", "")
     assert not (tmp_path / "heldin-paper").exists()
     assert (tmp_path / "README.md").read_text() == "hello"
+
+
+def test_an_item_of_another_profile_is_refused_unless_all_are_named(command, paper):
+    tiny, same = paper.items.values()
+    large = replace(same, laptop="Too large.", specs=lambda profile: tiny.specs(profile) if profile == "paper" else [])
+    other = replace(paper, items={"tab:tiny": tiny, "fig:same": large})
+    expected = (
+        "paper: fig:same is not run in the profile laptop, only in the profile paper (--profile paper). Too large."
+    )
+    for name in ("run", "build"):
+        answer = command(name, "same", of=other)
+        assert (answer.code, answer.err) == (2, expected)
+    assert command("run", "all", "--seeds", "0", of=other).code == 0
+    assert command("build", "all", "--out", "there", of=other).code == 0
+
+
+def test_an_item_without_runs_is_built_in_the_laptop_profile_and_never_run(command, paper):
+    (tiny, same), drawn = paper.items.values(), lambda profile: []
+    other = replace(paper, items={"tab:tiny": tiny, "fig:same": replace(same, specs=drawn)})
+    answer = command("run", "same", "--seeds", "7", "--only", "typo", of=other)
+    assert (answer.code, answer.err) == (0, "Nothing to run: no runs are needed for same.")
+    assert command("build", "same", of=other).code == 0
+    answer = command("build", "same", "--profile", "paper", of=other)
+    assert answer.code == 2
+    assert "fig:same is not run in the profile paper, only in the profile laptop" in answer.err
 
 
 def test_bundled_records_can_be_ignored(command, tmp_path):

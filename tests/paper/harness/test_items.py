@@ -56,9 +56,24 @@ def test_items_with_the_same_runs_share_outcomes():
 def test_items_are_selected_by_label_with_or_without_the_kind():
     known = {"tab:a": item("tab:a", 1), "fig:b": item("fig:b", 1)}
     assert [one.label for one in select_items(known, ["b", "tab:a", "fig:b"])] == ["fig:b", "tab:a"]
+    assert [one.label for one in select_items(known, ["fig-b"])] == ["fig:b"]  # as its files are named
     assert len(select_items(known, ["all"])) == 2
-    with pytest.raises(ArgumentError, match="Did you mean 'tab:a'"):
-        select_items(known, ["tab:aa"])
+
+
+@pytest.mark.parametrize(
+    ("label", "suggestion"),
+    [
+        ("tab:kfold", " Did you mean 'tab:kfoldn' or 'tab:kfoldl'?"),
+        ("TAB-KFOLDN", " Did you mean 'tab:kfoldn' or 'tab:kfoldl'?"),
+        ("rando", " Did you mean 'fig:random'?"),
+        ("xyz", ""),
+    ],
+)
+def test_near_labels_are_suggested_each_item_once(label, suggestion):
+    known = {one: item(one, 1) for one in ("tab:kfoldl", "tab:kfoldn", "fig:random", "costs")}
+    with pytest.raises(ArgumentError) as raised:
+        select_items(known, [label])
+    assert str(raised.value) == f"The paper has no item {label!r}.{suggestion} `python -m paper list` shows all items."
 
 
 def test_results_are_merged_with_their_remarks():

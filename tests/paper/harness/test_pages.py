@@ -65,7 +65,7 @@ def test_tables_and_the_data_of_figures_are_written_under_the_label(tmp_path):
     assert files["figures/tab-a/line.png"].startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize(("title", "drawn"), [("", "fig:a, line"), ("Its title", "Its title")])
+@pytest.mark.parametrize(("title", "drawn"), [("", "fig:a, line, at laptop size"), ("Its title", "Its title")])
 def test_a_figure_without_a_title_gets_its_label_and_is_closed(tmp_path, title, drawn):
     line, before = Line(title), plt.get_fignums()
     write_result(judged_item("fig:a", Result(figures={"line": line})), tmp_path, "laptop")

@@ -1,9 +1,11 @@
 """Missing runs are run once. Runs that are bundled or finished in the store are not run again."""
 
+from dataclasses import replace
+
 import pytest
 from tests.records import epoch_line
 
-from heldin.errors import StoreError
+from heldin.errors import ArgumentError, DataError, StoreError
 from heldin.lab.spec import RunSpec
 from heldin.lab.store import Store
 from paper.harness.running import bundle_runs, collect_runs, missing_runs, plan_rows, run_specs
@@ -42,6 +44,52 @@ def test_missing_or_empty_bundled_records_are_refused(paper, items, store, chang
     with pytest.raises(StoreError, match=rf"tab:tiny should have finished runs .*Found none of {file.name}.*paper run"):
         collect_runs(paper, items, "laptop", damaged=lambda error: None)
     assert len(collect_runs(paper, items, "laptop", store, damaged=lambda error: None).records) == 2
+
+
+def test_a_store_without_these_runs_is_refused_if_bundled_records_are_ignored(paper, items, store):
+    bundle_runs(paper, "laptop", store)
+    with pytest.raises(StoreError, match=r"There are no finished runs of tab:tiny in .*--store-only ignores") as raised:
+        collect_runs(paper, items[:1], "paper", store, bundled=False)
+    assert "python -m paper run tab:tiny --rerun --profile paper" in str(raised.value)
+    assert "git checkout" not in str(raised.value)
+
+
+def test_runs_that_were_never_bundled_are_not_to_be_restored(paper, items):
+    with pytest.raises(StoreError, match="tab:tiny should have finished runs") as raised:
+        collect_runs(paper, items, "paper")
+    assert "git checkout" not in str(raised.value)
+
+
+def prepare(folder, root, datasets):
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def test_missing_data_is_missing_in_the_folder_that_was_given(paper, tmp_path):
+    given, store = tmp_path / "given", tmp_path / "store"
+    with pytest.raises(DataError) as raised:
+        run_specs(replace(paper, prepare_data=prepare), [SPEC.with_(dataset="mrnet")], store, data_root=given)
+    assert f"is not in {given}." in str(raised.value)
+    assert str(store) not in str(raised.value)
+    assert not store.exists()
+
+
+def test_a_data_folder_that_does_not_exist_is_refused_with_the_command_that_fetches(paper, tmp_path):
+    given = tmp_path / "typo"
+    with pytest.raises(
+        DataError, match=r"Create it, or correct --data .*`heldin data fetch mnist --data DIR`"
+    ) as raised:
+        run_specs(paper, [SPEC.with_(dataset="mnist")], tmp_path / "store", data_root=given)
+    assert f"Found no folder {given}." in str(raised.value)
+
+
+def test_a_refused_run_removes_only_what_it_created(paper, tmp_path):
+    store = tmp_path / "store"
+    store.mkdir()
+    (store / "mine.txt").write_text("mine")
+    with pytest.raises(ArgumentError, match="num_samples"):
+        run_specs(replace(paper, prepare_data=prepare), [SPEC.with_(num_samples=10**6)], store)
+    assert [path.name for path in store.iterdir()] == ["mine.txt"]
 
 
 def test_a_store_without_runs_has_nothing_to_bundle(paper, tmp_path):

@@ -63,7 +63,7 @@ def test_remarks_are_shown_next_to_a_number_or_instead_of_it():
     first, second = JudgedItem(ITEM, claims, Result(numbers=numbers, remarks=remarks)).table().rows
     assert first["ours"] == "2 (per run, stopped in 1 of 3 runs); 3 (mean curve)"
     assert second["ours"] == "- (per run, never fired); - (mean curve, never fired)"
-    assert second["verdict"] == "not run (per run); not run (mean curve)"
+    assert second["verdict"] == "never stopped (per run); never stopped (mean curve)"
 
 
 def test_the_summary_counts_verdicts_on_statements_and_on_numbers(judged):
@@ -92,8 +92,9 @@ def test_a_headline_has_the_papers_numbers_ours_at_each_size_and_a_verdict():
     assert row == {
         "claim": "It is lower.",
         "paper": "-0.75 points, 4 of 5",  # 1 and -1 stand for a sign, so the mean is over the printed numbers
-        PAPER: "+1 points, 0 of 1",
-        LAPTOP: "-0.775 points, 3 of 4 (2 clearly, 1 clearly not); 4 of 4 on the mean curve",
+        PAPER: "+1 points, 0 of 1",  # the paper prints only a sign there
+        LAPTOP: "-0.775 points (paper there: -0.75 points), 3 of 4 (2 clearly, 1 clearly not); "
+        "on the mean curve -3 points, 4 of 4 (4 clearly)",
         "verdict": "does not hold (paper's size, 1 seed); holds (laptop)",
         "items": "tab:x",
     }
@@ -117,6 +118,16 @@ def test_a_headline_is_unclear_if_no_comparison_is_clear():
     numbers = {str(index): {PER_RUN: Estimate(0.1 * (index + 1), 1.0, 2)} for index in range(3)}
     (row,) = headline_table([Headline("Yes.", ("*",), sign=1)], {"paper": [one(*claims, **numbers)]}).rows
     assert row["verdict"] == "unclear (paper's size, 2 seeds)"
+
+
+def test_the_verdict_on_the_mean_curve_is_given_where_it_differs():
+    claim = Claim("tab:x", "a", 1.0, statement=True)
+    found = one(claim, a={PER_RUN: Estimate(0.5, 2.0, 3), MEAN_CURVE: Estimate(2.0, 0.1, 3)})
+    (row,) = headline_table([Headline("Yes.", ("*",), sign=1)], {"paper": [found], "laptop": [found]}).rows
+    assert row[LAPTOP] == row[PAPER] == "1 of 1 (0 clearly); on the mean curve 1 of 1 (1 clearly)"
+    size, laptop = row["verdict"].split("; ")
+    assert size == "unclear (paper's size, 3 seeds, holds on the mean curve)"
+    assert laptop == "unclear (laptop, holds on the mean curve)"
 
 
 def test_a_verdict_at_the_papers_size_names_the_fewest_and_the_most_seeds():

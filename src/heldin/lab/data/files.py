@@ -51,12 +51,13 @@ def data_root(root: Path | str | None = None) -> Path:
     return folder
 
 
-def require_folder(root: Path | str | None) -> None:
-    """Refuse a folder for downloads that was named, but does not exist; the default one is created when needed."""
+def require_folder(root: Path | str | None, name: str) -> None:
+    """Refuse a folder to download a dataset to that does not exist; the default one is created when needed."""
     folder = data_root(root)
     if (root or os.environ.get(VARIABLE)) and not exists(folder):
         raise DataError(
-            f"The data folder should exist. Found no folder {folder}. Create it, or correct --data or {VARIABLE}."
+            f"The data folder should exist. Found no folder {folder}. Create it, or correct --data or {VARIABLE}. "
+            f"`heldin data fetch {name} --data DIR` downloads the dataset to a folder that exists."
         )
 
 

@@ -234,7 +234,7 @@ def fetch(name: str, root: Path | str | None = None) -> tuple[Path, ...]:
         return (path,)
     if not files.downloads:
         raise DataError(_how_to_get(name, files, folder))
-    require_folder(root)
+    require_folder(root, name)
     instructions = _instructions(files, folder)
     return tuple(download_file(file, folder, instructions=instructions) for file in files.downloads)
 
