@@ -43,5 +43,8 @@ ITEM = Item(
     laptop="4,000 training samples instead of 60,000, 80 epochs at a learning rate of 0.1. The network is that of the "
     "paper.",
     at_paper_size="100 epochs; the paper does not say how many it trains.",
+    findings="In the first ten epochs disparity is largest with 75 and 100 % random labels, but higher without noise "
+    "than with 25 %. At the end it is lowest without noise, and about the same at the other levels. In the middle of "
+    "training it is highest without noise, which the paper shows too.",
     seconds=seconds_of,
 )

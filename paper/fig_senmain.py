@@ -59,7 +59,10 @@ ITEM = Item(
     stage=1,
     specs=all_runs(KFOLD_SETTINGS),
     build=build,
-    laptop="As tab:kfoldl and tab:kfoldn. Accuracies on CIFAR-100 are top-5, as in the paper. The figure shows stops "
-    "by the mean curves.",
+    laptop="As tab:kfoldl and tab:kfoldn. Accuracies on CIFAR-100 are top-5, as in the paper. As in the paper's means, "
+    "a patience at which one of the two rules does not fire is left out of the mean. The figure shows stops by the "
+    "mean curves.",
+    findings="Averaged over the thresholds that fire, disparity has a lower accuracy than k-fold in four of five "
+    "settings if each run is stopped by its own curve.",
     seconds=seconds_of,
 )

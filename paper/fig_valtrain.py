@@ -15,7 +15,7 @@ NETWORKS = {  # of the laptop profile -> seconds of an epoch with 1,280 samples
     RunSpec(dataset="mnist5k", init="he_normal", learning_rate=0.1): 0.7,
     RunSpec(dataset="mnist5k", model="alexnet", scale=0.25, init="he_normal", learning_rate=0.04, batch_size=32): 1.3,
     chosen("CIFAR-10, VGG"): 2.6,
-    chosen("CIFAR-10, ResNet-18"): 5.0,
+    chosen("CIFAR-10, ResNet-18"): 4.5,
     chosen("CIFAR-100"): 2.6,
 }
 PAPER_NETWORKS = (
@@ -77,9 +77,11 @@ ITEM = Item(
     stage=4,
     specs=specs,
     build=build,
-    laptop="60 runs of 5 networks, 2 sizes, 2 levels of noise and 3 seeds instead of 220, each at its 10th epoch. The "
+    laptop="100 runs of 5 networks, 2 sizes, 2 levels of noise and 5 seeds instead of 220, each at its 10th epoch. The "
     "networks on CIFAR are those of the item `choice`, on 640 and 1,280 samples.",
-    findings="Among the 12 runs of a network on CIFAR the correlation is 0.60 to 0.76. On CIFAR-100 the disparity "
-    "between training and validation batches is 1.3 to 2.2 times the other.",
+    findings="The two disparities correlate, less than in the paper. On the logarithmic scale of the figure the "
+    "correlation is 0.94; it is 0.94 without CIFAR-100, where the disparity between training and validation batches is "
+    "1.3 to 2.4 times the other. Among the 20 runs of one network it is 0.95 and 0.98 on MNIST and 0.52 to 0.74 on "
+    "CIFAR.",
     seconds=seconds,
 )

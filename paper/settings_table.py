@@ -109,8 +109,8 @@ def build(runs: Runs) -> Result:
 
 ITEM = Item(
     label="settings",
-    claim="Not in the paper: the sizes of all settings here, in parentheses those of the paper if they differ, and "
-    "whether the networks of the laptop profile learn.",
+    claim="Not in the paper: the sizes of all settings at laptop size, in parentheses those of the profile `paper` if "
+    "they differ, and whether the networks of the laptop profile learn.",
     stage=4,
     specs=lambda profile: [spec for setting in SETTINGS for spec in setting.full(profile)] * (profile == "laptop"),
     build=build,

@@ -69,6 +69,6 @@ ITEM = Item(
     findings="In five of six settings both follow the test loss, with correlations of 0.5 to 0.7; neither is ahead. In "
     "the noisy setting of ResNet-18, a network that fits only a part of its random labels, both fall while the test "
     "loss rises. The table also shows disparity without re-scaling: on CIFAR-10 its correlation has the opposite sign "
-    "in all four settings, so in that one it is the one that follows the test loss.",
+    "in all four settings, so that there it follows the test loss in the noisy setting of ResNet-18 only.",
     seconds=seconds_of,
 )

@@ -191,7 +191,7 @@ def test_the_table_of_settings_shows_the_papers_numbers_that_differ_and_which_ne
     assert rows["CIFAR-100, ResNet-34, noisy"]["folds"] == "- (10)"
     assert rows["CIFAR-100, ResNet-34, noisy"]["learns"] == "not run"
     assert rows["CIFAR-10, VGG-16"]["folds"] == "-"
-    assert rows["MNIST, AlexNet, limited"]["learns"] == "no: training error (3 of 3)"
+    assert rows["MNIST, AlexNet, limited"]["learns"] == "no: training error (5 of 5)"
     assert row["learns"] == "yes (3 of 3 runs)"
     assert settings_table(Runs("laptop", ())).rows[0]["learns"] == "not run"
     assert {*KFOLD_SETTINGS, *RELATED} <= {*LISTED_SETTINGS}

@@ -9,6 +9,7 @@ from paper.harness import MEAN_CURVE, PER_RUN, Runs
 from paper.settings import DISPARITY, LIMITED_MNIST, TASKS
 from paper.stops import group_of
 
+NUM_SEEDS = len(LIMITED_MNIST.seeds("laptop"))
 RISING, FALLING = [float(epoch) for epoch in range(8)], [-float(epoch) for epoch in range(8)]
 
 
@@ -39,11 +40,11 @@ def half_stopped(make_record):
 
 def test_rules_have_a_distance_only_if_both_fire(half_stopped):
     result = fig_kfold.rule_distances(group_of(half_stopped, LIMITED_MNIST), LIMITED_MNIST, "laptop")
-    assert result.numbers["mnist_alexnet.bars.cv"][PER_RUN].num == 3
+    assert result.numbers["mnist_alexnet.bars.cv"][PER_RUN].num == NUM_SEEDS
     assert result.numbers["mnist_alexnet.bars.gd"][PER_RUN].num == 1
     assert result.numbers["mnist_alexnet.bars.cv-gd"][PER_RUN].num == 1
     assert result.remarks["mnist_alexnet.bars.gd"] == {
-        PER_RUN: "t2 fired in 1 of 3 runs; t1 fired in 1 of 3 runs",
+        PER_RUN: f"t2 fired in 1 of {NUM_SEEDS} runs; t1 fired in 1 of {NUM_SEEDS} runs",
         MEAN_CURVE: "t2 never fired; t1 never fired",
     }
     assert MEAN_CURVE not in result.numbers["mnist_alexnet.bars.gd"]
@@ -53,10 +54,10 @@ def test_rules_have_a_distance_only_if_both_fire(half_stopped):
 def test_a_method_that_never_stopped_is_named_next_to_a_difference(half_stopped):
     result = tab_kfold.LIMITED_ITEM.build(half_stopped)
     assert result.remarks["mnist_alexnet.gd-cv.loss"] == {
-        PER_RUN: "disparity stopped in 1 of 3 runs",
+        PER_RUN: f"disparity stopped in 1 of {NUM_SEEDS} runs",
         MEAN_CURVE: "disparity never stopped",
     }
-    assert result.numbers["mnist_alexnet.gd-cv.loss"][PER_RUN].num == 3
+    assert result.numbers["mnist_alexnet.gd-cv.loss"][PER_RUN].num == NUM_SEEDS
     assert "mnist_alexnet.cv.loss" not in result.remarks
 
 
@@ -67,4 +68,42 @@ def test_mean_curves_are_compared_for_the_seeds_that_both_methods_have(half_stop
     found = result.numbers["mnist_alexnet.gd-cv.loss"]
     assert found[PER_RUN].num == found[MEAN_CURVE].num == 1
     assert "mnist_alexnet.gd-cv.loss" not in result.remarks  # disparity rises in seed 0, the only one with all folds
-    assert result.numbers["mnist_alexnet.gd.loss"][PER_RUN].num == 3
+    assert result.numbers["mnist_alexnet.gd.loss"][PER_RUN].num == NUM_SEEDS
+
+
+def test_two_methods_that_never_stop_have_a_remark_and_no_difference(make_record):
+    records = [make_record(spec, **dict.fromkeys(spec.signals, FALLING)) for spec in LIMITED_MNIST.full("laptop")]
+    records += [make_record(spec, val_loss=FALLING) for spec in LIMITED_MNIST.folded("laptop")]
+    result = tab_kfold.LIMITED_ITEM.build(Runs("laptop", records))
+    assert "mnist_alexnet.gd-cv.loss" not in result.numbers
+    assert result.remarks["mnist_alexnet.gd-cv.loss"][PER_RUN] == "disparity never stopped; k-fold never stopped"
+
+
+def test_the_spread_at_the_stop_of_a_mean_curve_is_that_of_the_jackknife(make_record):
+    """With all three seeds, the mean curve of disparity rises from epoch 0 on; without the first, from epoch 2 on."""
+    early, late = [float(epoch) for epoch in range(10)], [0.2, 0.1, *(0.1 * epoch for epoch in range(2, 10))]
+    losses = [10.0 - epoch for epoch in range(10)]
+    records = [
+        make_record(spec, **dict.fromkeys(spec.signals, early if spec.seed == 0 else late), test_loss=losses)
+        for spec in LIMITED_MNIST.full("laptop", [0, 1, 2])
+    ]
+    folds = LIMITED_MNIST.folded("laptop", [0, 1, 2])
+    records += [make_record(spec, val_loss=early, test_loss=losses) for spec in folds]
+    result = tab_kfold.LIMITED_ITEM.build(Runs("laptop", records))
+    found = result.numbers["mnist_alexnet.gd-cv.loss"][MEAN_CURVE]
+    left_out = [-1.0, 0.0, 0.0]  # the stop of disparity is an epoch later without the first seed
+    mean = sum(left_out) / 3
+    assert (found.mean, found.num) == (0.0, 3)
+    assert found.std == pytest.approx((2 * sum((each - mean) ** 2 for each in left_out)) ** 0.5)
+
+
+def test_correlations_without_the_first_epochs_are_shown(runs, results):
+    table = results["fig:kfoldl"].tables["correlations"]
+    group = group_of(runs, LIMITED_MNIST)
+    title = LIMITED_MNIST.title_for(LIMITED_MNIST.laptop)
+    (row,) = (
+        row for row in table.rows if (row["setting"], row["curve"], row["protocol"]) == (title, "disparity", "per run")
+    )
+    later = correlations_by_seed([group.full], DISPARITY, "test_loss", first=5)
+    assert row["without the first 5"] == estimate([*later.values()])
+    assert row["all epochs"] == results["fig:kfoldl"].numbers["mnist_alexnet.rho.gd"][PER_RUN]

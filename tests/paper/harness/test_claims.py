@@ -6,7 +6,7 @@ import pytest
 
 from heldin.errors import ArgumentError
 from heldin.lab.curves import Estimate
-from paper.harness.claims import NO_PROTOCOL, Claim, Verdict, judge, read_claims
+from paper.harness.claims import NO_PROTOCOL, Claim, Verdict, is_clear, judge, read_claims
 
 OTHER = Claim("tab:x", "other", 5.0)
 YES, SAME, NO, NONE = Verdict.REPRODUCED, Verdict.SAME_DIRECTION, Verdict.NOT_REPRODUCED, Verdict.NOT_RUN
@@ -79,3 +79,9 @@ def test_invalid_claims_are_refused(text, word, tmp_path):
 def test_fields_of_an_item_apply_to_all_its_claims(tmp_path):
     (tmp_path / "claims.toml").write_text('["tab:x"]\nwhere = "Table x"\nnumbers = [{ key = "a", value = 1 }]')
     assert read_claims(tmp_path / "claims.toml") == [Claim("tab:x", "a", 1, where="Table x")]
+
+
+def test_two_values_are_never_clear():
+    """They exceed their standard error whenever they have the same sign."""
+    assert not is_clear(Estimate(5.0, 1.0, 2))
+    assert is_clear(Estimate(5.0, 1.0, 3))
