@@ -201,7 +201,7 @@ def gallery(parts: Sequence[Part]) -> str:
                     item, headline = each.item, each.headline
         if figures:
             page = element("a", "numbers and verdicts", href=f"{ITEMS}/{path_name(label)}.md")
-            texts = [element("p", join([headline, " (", page, ")"]))]
+            texts = [element("p", join([headline, " (", page, ")"], ""))]
             texts += [element("p", _without_marks(_findings(item)), class_="soft")] if item.findings else []
             rows = element("div", join(figures), class_="gallery")
             sections.append(element("section", join([element("h2", item.heading), *texts, rows])))
