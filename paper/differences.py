@@ -98,13 +98,16 @@ def _jackknife_std(
     """Return the spread of a difference at the stops of mean curves, from the differences without one of the seeds.
 
     All seeds share the stops, so the spread over the seeds would leave out that another mean curve stops elsewhere.
-    Divided by the root of the number of seeds it is the standard error of the jackknife.
+    Divided by the root of the number of seeds it is the standard error of the jackknife. None if a method does not
+    stop without one of the seeds: then it is not known.
     """
     if len(seeds) < 2:
         return None
     found = []
     for left_out in seeds:
         part = group.only([seed for seed in seeds if seed != left_out])
+        if any(method.rule is not None and not part.outcome(method, MEAN_CURVE).num_fired for method in methods):
+            return None
         one, other = (metric_by_seed(part, method, MEAN_CURVE, metric) for method in methods)
         found.append(mean([value - other[seed] for seed, value in one.items()]))
     return math.sqrt((len(found) - 1) * math.fsum((each - mean(found)) ** 2 for each in found))

@@ -36,6 +36,9 @@ ITEM = Item(
     build=build,
     laptop="4,000 training samples instead of 60,000, 80 epochs at a learning rate of 0.1. The network is that of the "
     "paper. An epoch has 32 steps instead of 469.",
-    at_paper_size="100 epochs; the paper does not say how many it trains.",
+    at_paper_size="All of MNIST, one seed so far; 100 epochs, since the paper does not say how many it trains. The 5th "
+    "rise of disparity is at epoch 11 (paper: 9), soon after the test loss exceeds the training loss (epoch 6), and "
+    "long before the test loss is lowest (near epoch 40). Disparity correlates with the generalization loss less than "
+    "in the paper.",
     seconds=seconds_of,
 )

@@ -84,6 +84,7 @@ def test_csv():
     [
         (Estimate(1.0, 0.0, 3), "1 ± 0", r"$1_{\pm 0}$"),
         (Estimate(36.96, 0.861, 3), "36.96 ± 0.86", r"$36.96_{\pm 0.86}$"),
+        (Estimate(-0.2, 13.0, 5), "0 ± 13", r"$0_{\pm 13}$"),
         (Estimate(1234.5, 250.0, 3), "1234 ± 250", r"$1234_{\pm 250}$"),
         (Estimate(math.inf, math.nan, 2), "inf ± nan", r"$\infty_{\pm \text{nan}}$"),
         (1.5e-7, "1.5e-07", r"$1.5 \cdot 10^{-7}$"),

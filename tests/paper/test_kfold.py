@@ -97,6 +97,17 @@ def test_the_spread_at_the_stop_of_a_mean_curve_is_that_of_the_jackknife(make_re
     assert found.std == pytest.approx((2 * sum((each - mean) ** 2 for each in left_out)) ** 0.5)
 
 
+def test_without_a_stop_there_is_no_jackknife(make_record):
+    """The mean curve rises because of the first seed alone."""
+    records = [
+        make_record(spec, **dict.fromkeys(spec.signals, [10.0 * v for v in RISING] if spec.seed == 0 else FALLING))
+        for spec in LIMITED_MNIST.full("laptop", [0, 1, 2])
+    ]
+    records += [make_record(spec, val_loss=RISING) for spec in LIMITED_MNIST.folded("laptop", [0, 1, 2])]
+    found = tab_kfold.LIMITED_ITEM.build(Runs("laptop", records)).numbers["mnist_alexnet.gd-cv.loss"][MEAN_CURVE]
+    assert (found.std, found.num) == (None, 3)
+
+
 def test_correlations_without_the_first_epochs_are_shown(runs, results):
     table = results["fig:kfoldl"].tables["correlations"]
     group = group_of(runs, LIMITED_MNIST)

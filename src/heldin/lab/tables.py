@@ -218,7 +218,8 @@ def _rounded(cell: Estimate) -> tuple[str, str | None]:
     if not (math.isfinite(cell.std) and 1e-6 < cell.std < 1e6) or abs(cell.mean) > 1e9:
         return f"{cell.mean:.4g}", f"{cell.std:.2g}"
     decimals = max(0, 1 - math.floor(math.log10(cell.std)))
-    return f"{cell.mean:.{decimals}f}", f"{cell.std:.{decimals}f}"
+    mean = round(cell.mean, decimals) + 0.0  # without the sign of -0.0
+    return f"{mean:.{decimals}f}", f"{cell.std:.{decimals}f}"
 
 
 def _html_cell(cell: Cell) -> Markup:
