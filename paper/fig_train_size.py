@@ -17,7 +17,7 @@ CROSS_ENTROPY_ITEM = Item(
     laptop="640, 1,280 and 2,560 samples of CIFAR-10, VGG-8 of width 1/4 instead of VGG-16, batches of 32, 40 epochs "
     "at most; 500 to 4,000 samples of MNIST, AlexNet of width 1/4, 50 epochs.",
     findings="The test error falls with the size. The disparity of the last epoch varies more between runs than "
-    "between sizes; on MNIST it rather rises.",
+    "between sizes; on MNIST it has no trend.",
     seconds=seconds_of,
 )
 SQUARED_ERROR_ITEM = Item(

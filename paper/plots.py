@@ -103,7 +103,8 @@ class SweepDisplay:
                 values, std = part[name], part[f"{name} std"].fillna(0.0)
                 label = f"{name}, {title}" if len(self.sweeps) > 1 else name
                 drawn = {"color": color, "linestyle": style, "marker": marker, "capsize": 2, "label": label}
-                lines.append(axes.errorbar(part[self.parameter], values, std, **drawn))
+                places = part[self.parameter] * (1.0 if axes is ax else 1.02)  # or error bars would cover each other
+                lines.append(axes.errorbar(places, values, std, **drawn))
             axes.set_ylabel(name, color=color)
         values = sorted({*frame[self.parameter]})
         if len(values) > 1 and values[0] > 0:

@@ -97,6 +97,11 @@ class Setting:
         width = "" if spec.scale == 1 else f", width {Fraction(spec.scale)}"
         return f"{self.title} (here {model_title(spec)}{width})"
 
+    def title_in(self, profile: str) -> str:
+        """Return the same for the runs of a profile."""
+        spec = self.base(profile)
+        return self.title if spec is None else self.title_for(spec)
+
     def base(self, profile: str) -> RunSpec | None:
         """Return the spec of a profile, with seed 0, or None."""
         return self.laptop if profile == "laptop" else self.paper

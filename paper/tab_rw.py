@@ -98,10 +98,10 @@ ITEM = Item(
     "of the comparison with k-fold, with its ten folds. For (c) ResNet-18 of width 1/8 on 2,560 samples of CIFAR-10, "
     "for (d) ResNet-8 on 5,000, 30 epochs each. All train to the last epoch, whatever the training loss.",
     findings="In a run, disparity and variance stop at about the same epoch; on the mean curve of (d) they are 7 "
-    "epochs apart. In (c) both beat k-fold, by 3 points of test error; in (d) both are worse. There the network fits "
-    "only a part of the random labels within its 30 epochs, disparity falls for most of them, and the test loss jumps "
-    "from one epoch to the next. In (a) and (c), with clean labels, training to the end has the lowest test error of "
-    "all methods but the best epoch, and a higher test loss than a stop by disparity. The EB-criterion fires in a "
-    "single run of (d); its other numbers are those of no early stopping.",
+    "epochs apart. In (c) both beat k-fold, by 3 points of test error per run; in (d) both are worse. There the "
+    "network fits only a part of the random labels within its 30 epochs, disparity falls for most of them, and the "
+    "test loss jumps from one epoch to the next. In (a) and (c), with clean labels, training to the end has the lowest "
+    "test error of all methods but the best epoch, and a higher test loss than a stop by disparity. The EB-criterion "
+    "fires in a single run of (d); its other numbers are those of no early stopping.",
     seconds=seconds_of,
 )
