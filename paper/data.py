@@ -32,11 +32,11 @@ def prepare_data(folder: Path, root: Path | str | None, datasets: Iterable[str])
     for name in SOURCES.keys() & {*datasets}:
         file = folder / f"{name.removeprefix('npz:')}.npz"
         if not file.exists():
-            _reduce(*SOURCES[name], file, source)
+            _reduce(*SOURCES[name], file, root)  # as given: the default folder is created when it is needed
     return folder
 
 
-def _reduce(name: str, num_train: int, file: Path, root: Path) -> None:
+def _reduce(name: str, num_train: int, file: Path, root: Path | str | None) -> None:
     """Write the first training and test images of a dataset, as bytes."""
     arrays = load(name, root)
     parts = {

@@ -8,7 +8,7 @@ from paper.correlations import difference_by_seed
 from paper.harness import MEAN_CURVE, PROTOCOLS, Item, Result, Row, Runs, merge
 from paper.plots import BarsDisplay
 from paper.settings import KFOLD_SETTINGS, Setting, all_runs, seconds_of
-from paper.stops import METHOD_NAMES, PROTOCOL_TEXT, mean
+from paper.stops import METHOD_NAMES, mean
 from paper.threshold_sweep import means_over_thresholds, metric_at_thresholds, threshold_remarks
 
 TOP5 = ("c100_r34", "c100_r18_noisy", "c100_r34_noisy")
@@ -21,11 +21,11 @@ def build(runs: Runs) -> Result:
     for setting in KFOLD_SETTINGS:
         found = {name: _accuracy(runs, setting, name, MEAN_CURVE) for name in ("gd", "cv")}
         if all(found.values()):
-            name = f"{setting.title_in(runs.profile)}{', top 5' * (setting.key in TOP5)}"
+            name = f"{setting.title_in(runs.profile)}{', top 5' * (setting.key in TOP5)}".replace(" (here", "\n(here")
             means = {METHOD_NAMES[method]: means_over_thresholds(each) for method, each in found.items()}
             bars[name] = {method: estimate([*each.values()]) for method, each in means.items() if each}
             parts.append(Result.from_rows(_differences(runs, setting)))
-    title = f"mean over stopping thresholds, {PROTOCOL_TEXT[MEAN_CURVE]}"
+    title = "mean over stopping thresholds, stopped by mean curves"
     figures = {"senmain": BarsDisplay(bars, "test accuracy, %", title)} if any(bars.values()) else {}
     return merge(Result(figures=figures), *parts)
 
