@@ -6,8 +6,10 @@ from heldin.lab.bundles import read_records, write_records
 from paper.harness import Runs
 from paper.harness.items import build_items
 from paper.harness.pages import path_name, readme, write_pages
-from paper.harness.running import Part, add_other_profile, build_part
+from paper.harness.running import Part, add_other_profile, build_part, collect_runs
 from paper.items import ITEMS, PAPER
+from paper.settings import KFOLD_SETTINGS, RELATED
+from paper.settings_table import settings_table
 
 REMEDY = "run `python -m paper build all`"
 
@@ -58,3 +60,14 @@ def test_bundled_records_are_valid_and_written_again_to_the_byte(tmp_path):
     assert files
     for file in files:
         assert file.read_bytes() == (PAPER.results("laptop") / file.name).read_bytes()
+
+
+def test_the_introduction_names_the_settings_whose_networks_do_not_learn():
+    table = settings_table(collect_runs(PAPER, [PAPER.items["settings"]], "laptop"))
+    learns = {row["setting"]: row["learns"] for row in table.rows}
+    failing = {each.key for each in (*KFOLD_SETTINGS, *RELATED) if learns[each.title].startswith("no: test error")}
+    assert failing == {"c100_r34", "c10_vgg13_noisy", "rw_d"}
+    named = (
+        "CIFAR-100 and noisy CIFAR-10 do not pass the rule of the item [choice](items/choice.md), by their test error"
+    )
+    assert f"{named}, nor does (d) of the four settings of tab:RW." in " ".join(PAPER.about.split())
