@@ -70,12 +70,12 @@ LIMITED_ITEM = Item(
     "epochs. Batches have 32 samples.",
     findings="If each run is stopped by its own curve, disparity has no higher accuracy than k-fold in any of the "
     "three settings; the one clear difference, on CIFAR-10, is against it. Even that depends on chance: the same seeds "
-    "of VGG-8, trained again for fig:norm on a machine that rounds differently, give +0.4 instead of -1.1 points. By "
-    "the mean curve over seeds, which the paper's tables imply, disparity is better on CIFAR-10 and CIFAR-100, clearly "
-    "so only in the loss on CIFAR-10. k+-fold, which trains on all the data as disparity does, is better in accuracy "
-    "on CIFAR-10 and MNIST if each run is stopped by its own curve. If each fold is stopped by its own validation "
-    "loss, k-fold is worse than disparity on MNIST. On MNIST all of them stop long before the best epoch. See "
-    "`alternatives` for other signals and rules on the same runs.",
+    "of VGG-8, trained again for fig:norm, give +0.4 instead of -1.1 points. By the mean curve over seeds, which the "
+    "paper's tables imply, disparity is better on CIFAR-10 and CIFAR-100, clearly so only in the loss on CIFAR-10. "
+    "k+-fold, which trains on all the data as disparity does, is better in accuracy on CIFAR-10 and MNIST if each run "
+    "is stopped by its own curve. If each fold is stopped by its own validation loss, k-fold is worse than disparity "
+    "on MNIST. On MNIST all of them stop long before the best epoch. See `alternatives` for other signals and rules on "
+    "the same runs.",
     at_paper_size="CIFAR-100 is not run. AlexNet (MNIST) is trained for 80 epochs and VGG-13 (CIFAR-10) for 60, about "
     "twice the last stops that the paper prints; tests use the first 2,000 test images. With VGG-13, of which one seed "
     "without all of its folds is run so far, the stop has the paper's numbers: loss 1.80 and accuracy 36.6 % (paper: "
