@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from heldin.errors import ArgumentError
+from heldin.lab.evaluation import outputs_of
 from heldin.lab.registry import (
     INITS,
     LOSSES,
@@ -44,6 +45,15 @@ def test_every_model_gives_one_logit_per_class(name):
     shape = SHAPES.get(name, (3, 32, 32))
     model = build_model(name, shape, 7, scale=0.1).eval()
     assert model(torch.randn(2, *shape)).shape == (2, 7)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_evaluates_with_channels_last_and_keeps_its_weights_as_they_are(name):
+    shape = SHAPES.get(name, (3, 32, 32))
+    model = build_model(name, shape, 7, scale=0.1)
+    x, strides = torch.randn(5, *shape), [p.stride() for p in model.parameters()]
+    torch.testing.assert_close(outputs_of(model, x, channels_last=True), outputs_of(model, x), rtol=1e-4, atol=1e-5)
+    assert [p.stride() for p in model.parameters()] == strides
 
 
 def test_scale_multiplies_the_width():

@@ -433,6 +433,24 @@ def test_evaluation_uses_evaluation_mode_and_restores_the_mode():
     assert model.training
 
 
+def test_a_model_of_the_user_may_view_its_images_as_vectors(tmp_path, monkeypatch):
+    (tmp_path / "viewing.py").write_text(
+        "from torch import nn\n"
+        "class Viewing(nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.conv = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.Conv2d(4, 2, 3, padding=1))\n"
+        "        self.head = nn.Linear(128, 10)\n"
+        "    def forward(self, x):\n"
+        "        return self.head(self.conv(x).view(len(x), -1))\n"
+        "def build(shape, num_classes, scale):\n"
+        "    return Viewing()\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    record = run(SPEC.with_(model="viewing:build", epochs=1), Store(tmp_path / "store"))
+    assert record.done
+
+
 def test_the_loss_of_the_spec_is_recorded():
     output, target = torch.tensor([[1.0, 0.0], [0.5, 0.5]]), torch.tensor([0, 1])
     assert metrics(OneHotMSE(), output, target)["loss"] == 0.125

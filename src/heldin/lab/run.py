@@ -24,11 +24,11 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 import heldin
 from heldin.errors import ArgumentError, HeldinWarning, require_choice
-from heldin.lab.data import Arrays, Items, augment, fingerprint, load
+from heldin.lab.data import Arrays, Items, Samples, augment, fingerprint, load
 from heldin.lab.evaluation import evaluate, metrics, outputs_of
 from heldin.lab.measurements import Measurements, create_recorder
 from heldin.lab.recording import EARLY_EPOCHS, reading_places
-from heldin.lab.registry import LOSSES, build_model, build_optimizer, build_scheduler
+from heldin.lab.registry import LOSSES, MODELS, build_model, build_optimizer, build_scheduler
 from heldin.lab.samples import Split, changed_data, prepare, require_same_data
 from heldin.lab.schema import EpochSchema, JsonObject
 from heldin.lab.spec import RunSpec
@@ -217,7 +217,7 @@ class _Training:
             found = {"train": metrics(self.loss, outputs, split.y_train.to(self.device))}
             for part, x, y in (("test", split.x_test, split.y_test), ("val", split.x_val, split.y_val)):
                 if x is not None and y is not None and len(y):
-                    found[part] = evaluate(self.model, self.loss, x, y)
+                    found[part] = self._evaluate(x, y)
         self._step_scheduler(found["train"]["loss"])
         line: JsonObject = {"epoch": epoch}
         line |= {f"{part}_{name}": value for part, values in found.items() for name, value in values.items()}
@@ -274,6 +274,10 @@ class _Training:
         elif self.scheduler is not None:
             self.scheduler.step()
 
+    def _evaluate(self, x: Samples, y: Tensor) -> dict[str, float]:
+        """The metrics of the model; channels are last in memory only in networks of the lab, which all support it."""
+        return evaluate(self.model, self.loss, x, y, channels_last=self.spec.task is None and self.spec.model in MODELS)
+
     def _places_between_batches(self, epoch: int, num_batches: int) -> list[int]:
         """The batches of an epoch before which a detailed reading is made."""
         if self.recorder is None or epoch >= EARLY_EPOCHS:
@@ -283,7 +287,7 @@ class _Training:
     def _reading(self, epochs: float, test: dict[str, float] | None = None) -> JsonObject:
         """A detailed reading after so many epochs, with test metrics."""
         assert self.recorder is not None
-        found = test or evaluate(self.model, self.loss, self.split.x_test, self.split.y_test)
+        found = test or self._evaluate(self.split.x_test, self.split.y_test)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", HeldinWarning)
             reading = self.recorder.read()
