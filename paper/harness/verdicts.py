@@ -18,7 +18,7 @@ else:
 from heldin.errors import ArgumentError
 from heldin.lab.select import Protocol
 from heldin.lab.tables import Table, format_cell
-from paper.harness.claims import NO_PROTOCOL, Claim, Verdict, is_clear, judge, number_of
+from paper.harness.claims import MIN_SEEDS, NO_PROTOCOL, Claim, Verdict, is_clear, judge, number_of
 from paper.harness.items import Item, Result
 
 PER_RUN, MEAN_CURVE = PROTOCOLS = (Protocol.PER_RUN.value, Protocol.MEAN_CURVE.value)
@@ -316,7 +316,7 @@ class _Agreement:
             sum(num for (agreeing, _), num in agrees.items() if agreeing),
             agrees[True, True] if has_spread else None,
             agrees[False, True],
-            (min(sizes), max(sizes)) if headline.sign and sizes else None,
+            (min(sizes), max(sizes)) if headline.sign and sizes and protocol == PER_RUN else None,
         )
 
     @property
@@ -332,7 +332,8 @@ class _Agreement:
 
     @property
     def verdict(self) -> str:
-        if self.clearly == 0 == self.clearly_not:
+        too_few = self.num_seeds is not None and self.num_seeds[1] < MIN_SEEDS
+        if too_few or self.clearly == 0 == self.clearly_not:
             return "unclear"
         part = self.agreeing / self.num
         return "holds" if part >= HOLDS else "does not hold" if part <= HOLDS_NOT else "partly"

@@ -95,7 +95,7 @@ def test_a_headline_has_the_papers_numbers_ours_at_each_size_and_a_verdict():
         PAPER: "+1 points, 0 of 1",  # the paper prints only a sign there
         LAPTOP: "-0.775 points (paper there: -0.75 points), 3 of 4 (2 clearly, 1 clearly not); "
         "on the mean curve -3 points, 4 of 4 (4 clearly)",
-        "verdict": "does not hold (paper's size, 1 seed); holds (laptop)",
+        "verdict": "unclear (paper's size, 1 seed); holds (laptop)",
         "items": "tab:x",
     }
 
@@ -108,7 +108,7 @@ def test_the_verdict_on_a_headline_follows_from_how_many_comparisons_agree(agree
     num = 6
     signs = [1.0 if index < agreeing else -1.0 for index in range(num)]
     claims = [Claim("tab:x", str(index), 1.0, statement=True) for index in range(num)]
-    numbers = {str(index): {NO_PROTOCOL: Estimate(sign, None, 1)} for index, sign in enumerate(signs)}
+    numbers = {str(index): {NO_PROTOCOL: Estimate(sign, 0.1, 3)} for index, sign in enumerate(signs)}
     (row,) = headline_table([Headline("Yes.", ("*",), sign=1)], {"laptop": [one(*claims, **numbers)]}).rows
     assert row["verdict"] == f"{verdict} (laptop)"
 
@@ -118,6 +118,13 @@ def test_a_headline_is_unclear_if_no_comparison_is_clear():
     numbers = {str(index): {PER_RUN: Estimate(0.1 * (index + 1), 1.0, 2)} for index in range(3)}
     (row,) = headline_table([Headline("Yes.", ("*",), sign=1)], {"paper": [one(*claims, **numbers)]}).rows
     assert row["verdict"] == "unclear (paper's size, 2 seeds)"
+
+
+@pytest.mark.parametrize(("num", "std", "verdict"), [(1, None, "unclear"), (2, 0.1, "unclear"), (3, 0.1, "holds")])
+def test_a_headline_needs_three_seeds(num, std, verdict):
+    found = one(Claim("tab:x", "a", 1.0, statement=True), a={NO_PROTOCOL: Estimate(1.0, std, num)})
+    (row,) = headline_table([Headline("Yes.", ("*",), sign=1)], {"paper": [found]}).rows
+    assert row["verdict"] == f"{verdict} (paper's size, {num} seed{'s' * (num > 1)})"
 
 
 def test_the_verdict_on_the_mean_curve_is_given_where_it_differs():
