@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from heldin.errors import ArgumentError
-from heldin.lab.evaluation import outputs_of
+from heldin.lab.evaluation import is_wide, outputs_of
 from heldin.lab.registry import (
     INITS,
     LOSSES,
@@ -22,6 +22,7 @@ from heldin.lab.registry import (
 from heldin.lab.spec import RunSpec
 
 SHAPES = {"alexnet": (1, 28, 28), "mrnet": (4, 3, 64, 64), "fully_connected": (2, 5)}
+WIDE_MODELS = [name for name in MODELS if name.startswith(("alexnet", "vgg", "mrnet"))] + ["resnet18", "resnet34"]
 OUTPUT = torch.tensor([[1.0, 0.0], [0.5, 0.5], [3.0, -1.0]])
 TARGET = torch.tensor([0, 1, 1])
 EXPECTED_LOSSES = {
@@ -47,13 +48,20 @@ def test_every_model_gives_one_logit_per_class(name):
     assert model(torch.randn(2, *shape)).shape == (2, 7)
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_every_model_evaluates_with_channels_last_and_keeps_its_weights_as_they_are(name):
+@pytest.mark.parametrize("name", WIDE_MODELS)
+def test_wide_models_evaluate_with_channels_last_and_keep_their_weights_as_they_are(name):
     shape = SHAPES.get(name, (3, 32, 32))
-    model = build_model(name, shape, 7, scale=0.1)
+    model = build_model(name, shape, 7)
     x, strides = torch.randn(5, *shape), [p.stride() for p in model.parameters()]
     torch.testing.assert_close(outputs_of(model, x, channels_last=True), outputs_of(model, x), rtol=1e-4, atol=1e-5)
     assert [p.stride() for p in model.parameters()] == strides
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_wide_network_has_64_channels_or_more_in_every_convolution(name):
+    shape = SHAPES.get(name, (3, 32, 32))
+    assert is_wide(build_model(name, shape, 10)) == (name in WIDE_MODELS)
+    assert not is_wide(build_model(name, shape, 10, scale=0.5))
 
 
 def test_scale_multiplies_the_width():

@@ -25,7 +25,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 import heldin
 from heldin.errors import ArgumentError, HeldinWarning, require_choice
 from heldin.lab.data import Arrays, Items, Samples, augment, fingerprint, load
-from heldin.lab.evaluation import evaluate, metrics, outputs_of
+from heldin.lab.evaluation import evaluate, is_wide, metrics, outputs_of
 from heldin.lab.measurements import Measurements, create_recorder
 from heldin.lab.recording import EARLY_EPOCHS, reading_places
 from heldin.lab.registry import LOSSES, MODELS, build_model, build_optimizer, build_scheduler
@@ -275,8 +275,9 @@ class _Training:
             self.scheduler.step()
 
     def _evaluate(self, x: Samples, y: Tensor) -> dict[str, float]:
-        """The metrics of the model; channels are last in memory only in networks of the lab, which all support it."""
-        return evaluate(self.model, self.loss, x, y, channels_last=self.spec.task is None and self.spec.model in MODELS)
+        """The metrics of the model. Channels are last in memory in wide networks of the lab, which all support it."""
+        of_the_lab = self.spec.task is None and self.spec.model in MODELS
+        return evaluate(self.model, self.loss, x, y, channels_last=of_the_lab and is_wide(self.model))
 
     def _places_between_batches(self, epoch: int, num_batches: int) -> list[int]:
         """The batches of an epoch before which a detailed reading is made."""
