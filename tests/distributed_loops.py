@@ -13,6 +13,7 @@ from contextlib import nullcontext
 from datetime import timedelta
 from itertools import islice
 from pathlib import Path
+from unittest.mock import patch
 
 import torch
 import torch.fx.experimental.symbolic_shapes  # DDP imports it: once here, not in every process
@@ -92,12 +93,24 @@ def measuring_fails(path: Path) -> dict[str, object]:
 
 
 def writing_fails(path: Path) -> dict[str, object]:
-    """Rank 1 cannot write its weights: their path is that of a folder."""
+    """Rank 0 cannot write the weights: their path is that of a folder."""
     training = Training()
     stopping = stopper(training, keep="lowest", keep_in=path)
-    if distributed.get_rank() == 1:
+    if distributed.get_rank() == 0:
         path.mkdir()
     return failure(stopping, training.loader)
+
+
+def keep_in_one_file(path: Path) -> dict[str, object]:
+    """All ranks keep their weights in the same file, and restore them from it."""
+    training = Training()
+    stopping = stopper(training, keep="lowest", keep_in=path.with_name("best.pt"))
+    with patch("torch.save", wraps=torch.save) as save:
+        for _ in range(4):
+            training.epoch()
+            stopping.step(training.loader)
+    restored = stopping.restore()
+    return {**summary(stopping, training), "num_written": save.call_count, "restored": restored}
 
 
 def one_rank_resumed(path: Path) -> dict[str, object]:
@@ -292,6 +305,7 @@ SCENARIOS = {
         decide_alone,
         measuring_fails,
         writing_fails,
+        keep_in_one_file,
         one_rank_resumed,
         read_exactly,
         stop_exactly,

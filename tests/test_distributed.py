@@ -55,17 +55,24 @@ def test_all_ranks_stop_at_the_same_epoch_with_the_same_values(run, processes):
 
 def test_an_error_on_one_rank_is_raised_on_all_ranks(run):
     found = run(2, "measuring_fails", "writing_fails", "one_rank_resumed")
-    for scenario, cause in (("measuring_fails", "BatchesError"), ("writing_fails", "IsADirectoryError")):
-        other, failed = found[scenario]
+    for scenario, number, cause in (("measuring_fails", 1, "BatchesError"), ("writing_fails", 0, "IsADirectoryError")):
+        failed, other = found[scenario][number], found[scenario][1 - number]
         assert failed["error"] == cause
         assert other["error"] == "HeldinError"
-        assert "Rank 1" in other["message"]
+        assert f"Rank {number}" in other["message"]
         assert failed["message"] in other["message"]
     for one in found["one_rank_resumed"]:
         assert "same measurement. Found them at [0, 1]" in one["message"]
     for ranks in found.values():
         assert all(one["seconds"] < 60.0 for one in ranks)
         assert all(one["recorded"] == 0 for one in ranks)
+
+
+def test_one_rank_writes_the_file_of_kept_weights_and_all_restore_them_from_it(run):
+    main, other = run(2, "keep_in_one_file")["keep_in_one_file"]
+    assert (main.pop("num_written") > 0, other.pop("num_written")) == (True, 0)
+    assert main == other
+    assert main["restored"] == main["values"].index(min(main["values"]))
 
 
 @pytest.mark.parametrize("scenario", ["rank_ends", "rank_does_not_answer"])

@@ -66,6 +66,17 @@ def test_a_failed_write_keeps_the_file_as_it_was(path):
     assert restored(taken) == 1
 
 
+def test_a_rank_that_does_not_write_restores_what_another_wrote(path):
+    main, other = snapshot(path, 1), WeightSnapshot("lowest", path)
+    other.load_state_dict(snapshot(None, 0).state_dict(), model_with(0))  # weights in memory, of an earlier file
+    other.take(model_with(1), 1, write=False)
+    assert (restored(main), restored(other)) == (1, 1)
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+    main.take(model_with(2), 2)
+    other.take(model_with(2), 2, write=False)
+    assert (restored(main), restored(other)) == (2, 2)
+
+
 def test_a_missing_file_is_named_in_the_error(path):
     with pytest.raises(ArgumentError, match=r"weights\.pt"):
         resumed(path, {"keep": "lowest", "epoch": 2, "weights": None})

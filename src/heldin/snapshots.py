@@ -50,21 +50,21 @@ class WeightSnapshot:
         """Forget the weights, but not that a checkpoint may refer to the file: it is not overwritten."""
         self.epoch, self._weights = None, None
 
-    def take(self, model: nn.Module, epoch: int) -> None:
-        """Keep the weights of this epoch in place of the present ones."""
-        weights = {
-            name: value.detach().to("cpu", copy=True) if isinstance(value, Tensor) else value
-            for name, value in model.state_dict().items()
-        }
+    def take(self, model: nn.Module, epoch: int, *, write: bool = True) -> None:
+        """Keep the weights of this epoch in place of the present ones. With `write=False` another rank writes the file.
+
+        All ranks have the same weights and the same file: if each of them wrote it, one would take it from another.
+        """
         if self.keep_in is None:
-            self._weights = weights
+            self._weights = _copy_of(model)
         else:
-            self.keep_in.parent.mkdir(parents=True, exist_ok=True)
-            partial = self.keep_in.with_name(self.keep_in.name + ".part")
-            torch.save({"epoch": epoch, "weights": weights}, partial)
-            if self._in_checkpoint and self.keep_in.exists():
-                os.replace(self.keep_in, _previous(self.keep_in))
-            os.replace(partial, self.keep_in)
+            if write:
+                self.keep_in.parent.mkdir(parents=True, exist_ok=True)
+                partial = self.keep_in.with_name(self.keep_in.name + ".part")
+                torch.save({"epoch": epoch, "weights": _copy_of(model)}, partial)
+                if self._in_checkpoint and self.keep_in.exists():
+                    os.replace(self.keep_in, _previous(self.keep_in))
+                os.replace(partial, self.keep_in)
             self._weights, self._in_checkpoint = None, False
         self.epoch = epoch
 
@@ -139,6 +139,13 @@ class WeightSnapshot:
             f"The file {self.keep_in} should hold the weights of epoch {self.epoch}. Found those of epoch {epoch}: "
             "another run wrote to it. Give each run a separate file."
         )
+
+
+def _copy_of(model: nn.Module) -> Weights:
+    return {
+        name: value.detach().to("cpu", copy=True) if isinstance(value, Tensor) else value
+        for name, value in model.state_dict().items()
+    }
 
 
 def _shapes(weights: Weights) -> dict[str, torch.Size | None]:

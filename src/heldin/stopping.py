@@ -87,7 +87,8 @@ class EarlyStopping:
         keep: which weights to keep for `restore()`: `"lowest"`, those of the signal's best value since the rule began;
             `"before_rise"`, the last ones before the rises that count; None, no weights.
         keep_in: a file for these weights; None keeps them in memory. Those that the latest `state_dict()` refers to
-            are moved to a second file, `<keep_in>.before`, when better ones come.
+            are moved to a second file, `<keep_in>.before`, when better ones come. In a distributed run rank 0 writes
+            it, and all ranks have to be able to read it; with `together=False` each process needs a file of its own.
         seed: seed of the batches drawn and of the randomness inside a measurement.
         sample_losses: f(model, batch) -> losses of shape (m,), for batches that are not (inputs, targets) pairs.
         batch_loss: f(model, batch) -> one number, for a loss that exists only for a whole batch (contrastive, dice).
@@ -278,7 +279,7 @@ class EarlyStopping:
             with self._all_or_nothing():
                 reading = self.reader.read(loader, epoch, against=against, first=not self._readings)
                 if self.reader.is_shared:  # an error on one rank, such as a full disk, stops all of them
-                    gather(lambda: self._record(reading, report=rank() == 0))
+                    gather(lambda: self._record(reading, is_main=rank() == 0))
                 else:
                     self._record(reading)
         self.skip()
@@ -466,13 +467,14 @@ class EarlyStopping:
             with suppress(TypeError, NotImplementedError):  # a stream has no length
                 self.reader.capture.observed_per_call = len(loader)  # type: ignore[arg-type]
 
-    def _record(self, reading: Reading, *, report: bool = True) -> None:
+    def _record(self, reading: Reading, *, is_main: bool = True) -> None:
         self._readings = [*self._readings, reading]  # a new list, so that a failure can restore the previous one
         self._decide(reading)
-        if report:
+        if is_main:
             self._report(reading)
         if self.keep is not None and self._is_worth_keeping(reading):
-            self._snapshot.take(self.model, reading.epoch)  # last: a file that was replaced is not put back
+            # Last: a file that was replaced is not put back.
+            self._snapshot.take(self.model, reading.epoch, write=is_main)
 
     def _report(self, reading: Reading) -> None:
         """Print and log the reading. Loggers may draw random numbers, for the name of a run."""
