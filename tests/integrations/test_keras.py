@@ -537,6 +537,26 @@ def test_updates_of_layer_variables_are_discarded():
     assert not any(map(torch.equal, copies(made.non_trainable_variables), before))  # as in training
 
 
+@pytest.mark.parametrize("argument", ["loss_fn", "sample_losses"])
+def test_buffers_of_a_given_loss_are_restored(argument):
+    class Counting(nn.CrossEntropyLoss):
+        def __init__(self):
+            super().__init__(reduction="none")
+            self.register_buffer("num_calls", torch.zeros(()))
+
+        def forward(self, first, second):
+            self.num_calls += 1
+            if argument == "sample_losses":  # called with model and batch
+                first, second = first(second[0]), second[1]
+            return super().forward(first, second)
+
+    loss = Counting()
+    probe = heldin.Probe(small_model(LOGITS), None, sample_losses=StatelessLosses(**{argument: loss}))
+    with probe.session():
+        assert len(probe.losses((X, Y))) == 6
+    assert loss.num_calls == 0
+
+
 def test_losses_use_the_weights_of_a_functional_call():
     class Losses(nn.Module):
         def __init__(self, made):

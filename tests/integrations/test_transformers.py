@@ -29,7 +29,7 @@ from transformers import (
 import heldin
 import heldin.signals.reference
 from heldin.errors import ArgumentError, HeldinWarning, LossError, UnmeasurableError
-from heldin.integrations.transformers import HeldInStopping
+from heldin.integrations.transformers import HeldInStopping, LogitLosses
 from heldin.probing.output_losses import OutputLosses
 
 OF_TRAINING = {"probes": "training", "signal": "gradient_disparity[rescale=std_detached]"}
@@ -220,6 +220,34 @@ def test_the_models_own_loss_gives_the_same_values_as_a_given_loss(run, make_tra
         values.append(values_of(stopping))
     assert values[0] == values[1] == values[2]
     assert len(values[0]) == 2
+
+
+class CountingLoss(nn.CrossEntropyLoss):
+    """A loss of logits whose classes come last, which counts its calls in a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("num_calls", torch.zeros(()))
+
+    def forward(self, logits, labels):
+        self.num_calls += 1
+        return super().forward(logits.transpose(1, 2), labels)
+
+
+@pytest.mark.parametrize("is_module", [True, False], ids=["module", "function"])
+def test_a_given_loss_of_padded_texts_is_that_of_training_and_its_buffers_are_restored(is_module, padded_texts):
+    model, module = MODELS["tokens"]().eval(), CountingLoss()
+    texts = padded_texts(6, 9)
+    texts["labels"][3] = -100  # a text without labels does not count
+    loss_fn = module if is_module else lambda out, y: cross_entropy(out.transpose(1, 2), y, reduction="none")
+    probe = heldin.Probe(model, None, sample_losses=LogitLosses(loss_fn), mode="eval")
+    with probe.session():
+        losses, alone = probe.losses(texts), probe.losses(texts, alone=True)
+    torch.testing.assert_close(losses.mean(), model(**texts).loss)
+    assert (len(losses), len(alone)) == (5, 6)
+    expected = [model(**sample).loss for i, sample in enumerate(split_into_samples(texts)) if i != 3]
+    torch.testing.assert_close(alone[[0, 1, 2, 4, 5]], torch.stack(expected))
+    assert module.num_calls == 0
 
 
 def penalty(model):

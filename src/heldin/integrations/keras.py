@@ -287,6 +287,7 @@ class StatelessLosses:
     def __init__(self, loss_fn: LossFunction | None = None, sample_losses: SampleLosses | None = None) -> None:
         self.loss_fn = loss_fn
         self.sample_losses = sample_losses
+        self.held = [loss_fn, sample_losses]  # modules among them: their buffers are restored
 
     def __call__(self, model: Any, batch: object) -> Tensor:
         """Return the losses (m,) of a batch."""

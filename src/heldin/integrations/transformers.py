@@ -27,8 +27,8 @@ from heldin.integrations._captured_losses import LOSS_REMEDY, CapturedLosses, is
 from heldin.probing import Probe, draw
 from heldin.probing.batches import Batch
 from heldin.probing.isolation import find_generators
-from heldin.probing.losses import SampleLosses, TrainingLoss
-from heldin.probing.output_losses import OutputLosses
+from heldin.probing.losses import LossFunction, SampleLosses, TrainingLoss
+from heldin.probing.output_losses import InferredLosses, OutputLosses
 from heldin.probing.outputs import output_tensor
 from heldin.probing.sharding import is_sharded
 
@@ -220,7 +220,23 @@ class HeldInStopping(OutputAdapter, TrainerCallback):  # type: ignore[misc]
     def _resolve_losses(self, model: nn.Module, losses: Losses) -> Losses:
         if losses.loss_fn is None or losses.sample_losses is not None or losses.batch_loss is not None:
             return losses
-        return Losses(sample_losses=partial(_logit_losses, TrainingLoss(losses.loss_fn).per_sample(check=False)))
+        return Losses(sample_losses=LogitLosses(losses.loss_fn))
+
+
+class LogitLosses(InferredLosses):
+    """Losses f(model, batch) of logits and labels, by a loss function of the user."""
+
+    def __init__(self, loss_fn: LossFunction) -> None:
+        self.loss = TrainingLoss(loss_fn)
+        self.held = [loss_fn]  # its buffers are restored
+
+    def __call__(self, model: nn.Module, batch: Any) -> Tensor:
+        """Return the losses (m,); their mean is the loss of the batch."""
+        return _logit_losses(self.loss.per_sample(), model, batch)
+
+    def alone(self, model: nn.Module, batch: Any) -> Tensor:
+        """Return the loss that each sample would have in a batch of one: (m,)."""
+        return _logit_losses(self.loss.per_sample(check=False, alone=True), model, batch)
 
 
 def _find_trainer(callback: TrainerCallback) -> Trainer | None:

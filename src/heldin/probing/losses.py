@@ -395,7 +395,7 @@ def _losses_of_pair(loss_fn: LossFunction, model: nn.Module, batch: Batch) -> tu
     try:
         output = model(inputs)
     except TypeError as error:
-        if _accepts(model.forward, inputs):
+        if _accepts(model, inputs):
             raise
         raise LossError(
             f"The model should be callable with the inputs of an (inputs, targets) batch alone. Found: {error}. "
