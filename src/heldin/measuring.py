@@ -296,10 +296,11 @@ class SignalReader:
                 else:
                     skipped[label] = error
             elif isinstance(signal, StatefulSignal):
-                memory[label], values[label] = signal.step(memory.get(label, {}), found[signal.needs])
+                memory[label], value = signal.step(memory.get(label, {}), found[signal.needs])
+                values[label] = None if value is None else _number(label, value)
                 facts["one_class"] = facts.get("one_class") or signal.predicts_one_class(memory[label])
             else:
-                values[label] = signal.read(found[signal.needs])
+                values[label] = _number(label, signal.read(found[signal.needs]))
         if skipped:
             self._report_skipped(skipped)
         self.memory = memory
@@ -702,6 +703,14 @@ class Drawn(NamedTuple):
 def _observed_only(model: nn.Module, batch: Batch) -> Tensor:
     """The losses of a `SignalReader` without a loss: those that training observes."""
     raise LossError('With probes="training" no loss is computed: the losses are those that training observes.')
+
+
+def _number(label: str, value: Any) -> float:
+    """The value of a signal as a plain float: a number of NumPy would not load with `weights_only=True`."""
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ArgumentError(f"The signal {label!r} should return one number. Found {value!r}.") from error
 
 
 def _as_arguments(arguments: Mapping[str, Any]) -> str:

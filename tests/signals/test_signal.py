@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -12,7 +13,7 @@ import heldin
 from heldin import Cosine, EarlyStopping, GradientDisparity, GradientWeightAlignment, Level, NoiseScale
 from heldin.errors import ArgumentError
 from heldin.needs import BatchGradients, Outputs
-from heldin.signals import REGISTRY, StatefulSignal, from_label, register, signals_by_label
+from heldin.signals import REGISTRY, Signal, StatefulSignal, from_label, register, signals_by_label
 from heldin.types import Direction, StopReason
 
 BATCHES = [(torch.full((4, 1), x), torch.zeros(4, 1)) for x in (1.0, 2.0, 4.0)]
@@ -193,6 +194,43 @@ def test_a_function_that_does_not_return_a_number_raises(value):
     mine = heldin.signal("mine", needs=PLAIN)(lambda gram: value)
     with pytest.raises(ArgumentError, match="'mine' should return one number"):
         heldin.measure(model_with(), nn.L1Loss(), BATCHES, signals=mine)
+
+
+@dataclass(frozen=True)
+class MeanDistance(Signal):
+    """A class of a user whose value is a number of NumPy or torch."""
+
+    name: ClassVar[str] = "mean_distance"
+    direction: ClassVar[Direction] = Direction.RISES
+    needs: ClassVar[BatchGradients] = PLAIN
+    kind: str = "numpy"
+
+    def read(self, gram):
+        mean = np.mean([gram.distance(i, j) for i, j in gram.pairs()])
+        return mean if self.kind == "numpy" else torch.tensor(mean)
+
+
+@dataclass(frozen=True)
+class SummedDistance(StatefulSignal):
+    """The sum of all mean distances so far, as a number of NumPy."""
+
+    name: ClassVar[str] = "summed_distance"
+    direction: ClassVar[Direction] = Direction.RISES
+    needs: ClassVar[BatchGradients] = PLAIN
+
+    def step(self, memory, gram):
+        total = memory.get("total", 0.0) + float(MeanDistance().read(gram))
+        return {"total": total}, np.float64(total)
+
+
+@pytest.mark.parametrize("signal", [MeanDistance(), MeanDistance("torch"), SummedDistance()], ids=lambda one: one.label)
+def test_values_of_other_number_types_are_stored_as_plain_floats(signal, tmp_path):
+    stoppers = [EarlyStopping(model_with(), nn.L1Loss(), signal=signal, batches=3) for _ in range(2)]
+    stoppers[0].step(BATCHES)
+    torch.save(stoppers[0].state_dict(), tmp_path / "state.pt")
+    stoppers[1].load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+    assert stoppers[1].history[0].values == {signal.name: pytest.approx(2.0)}
+    assert all(type(value) is float for value in stoppers[0].history[0].values.values())
 
 
 @dataclass(frozen=True)

@@ -143,19 +143,12 @@ def signal(
         )
 
     def decorate(function: Callable[[Any], float]) -> Signal[Any]:
-        def read(self: Signal[Any], payload: object) -> float:
-            value = function(payload)
-            try:
-                return float(value)
-            except (TypeError, ValueError, RuntimeError) as error:
-                raise ArgumentError(f"The signal {name!r} should return one number. Found {value!r}.") from error
-
         body = {
             "name": name,
             "direction": Direction(direction),
             "rule": Signal.rule if rule is None else as_rule(rule),
             "needs": property(lambda self: need),
-            "read": read,
+            "read": lambda self, payload: function(payload),
             "__doc__": function.__doc__,
         }
         return type(function.__name__, (Signal,), body)()  # type: ignore[no-any-return]
