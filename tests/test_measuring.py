@@ -129,6 +129,18 @@ class TestMeasure:
         with pytest.raises(error, match=message):
             heldin.measure(net(), LOSS, data, signals=signals)
 
+    def test_all_signals_are_measured_without_those_that_cannot_be(self):
+        def batch_loss(model, batch):
+            return F.cross_entropy(model(batch["x"]), batch["y"])
+
+        data = [{"x": x, "y": y, "edges": torch.zeros(5, 2)} for x, y in batches()]  # the number of samples is hidden
+        with pytest.warns(HeldinWarning, match=r"Left out.*noise_scale: The noise scale is a number of samples"):
+            found = heldin.measure(net(), None, data, batch_loss=batch_loss, signals="all")
+        assert "cosine" in found
+        assert "noise_scale" not in found
+        with pytest.raises(UnmeasurableError, match="The signal 'noise_scale' cannot be measured here"):
+            heldin.measure(net(), None, data, batch_loss=batch_loss, signals=["noise_scale"])
+
     def test_a_loss_is_required(self):
         with pytest.raises(ArgumentError, match="Found none"):
             heldin.measure(net(), None, batches())

@@ -288,19 +288,21 @@ class SignalReader:
             facts = {**need.facts(payload), **facts}  # those of the first need count
         memory = dict(self.memory)
         for label, signal in self.signals.items():
-            if signal.needs in failed:
-                error = failed[signal.needs]
+            try:
+                if signal.needs in failed:
+                    raise failed[signal.needs]
+                if isinstance(signal, StatefulSignal):
+                    memory[label], value = signal.step(memory.get(label, {}), found[signal.needs])
+                    values[label] = None if value is None else _number(label, value)
+                    facts["one_class"] = facts.get("one_class") or signal.predicts_one_class(memory[label])
+                else:
+                    values[label] = _number(label, signal.read(found[signal.needs]))
+            except tolerate as error:
                 if isinstance(error, DIVERGED) and not self.skip_unmeasurable:
                     values[label] = math.nan
                     self._warn_nan(error, epoch)
                 else:
                     skipped[label] = error
-            elif isinstance(signal, StatefulSignal):
-                memory[label], value = signal.step(memory.get(label, {}), found[signal.needs])
-                values[label] = None if value is None else _number(label, value)
-                facts["one_class"] = facts.get("one_class") or signal.predicts_one_class(memory[label])
-            else:
-                values[label] = _number(label, signal.read(found[signal.needs]))
         if skipped:
             self._report_skipped(skipped)
         self.memory = memory
