@@ -141,6 +141,11 @@ class TestFailures:
         assert set(found) == {BatchGradients("none"), HeadAlignments()}
         assert set(failed) == {BatchGradients("std"), SampleGradients()}
 
+    def test_a_single_need_that_fails_is_not_computed_again(self, probe, passes):
+        _, failed = compute(probe, [BatchGradients("std")], tolerate=(BatchesError,), data=batches(3, 1))
+        assert set(failed) == {BatchGradients("std")}
+        assert passes == [1, 1, 1]
+
     def test_losses_without_spread_fail_only_the_rescaled_gradients(self, probe):
         nn.init.zeros_(probe.model.weight)
         nn.init.zeros_(probe.model.bias)

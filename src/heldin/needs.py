@@ -191,7 +191,10 @@ def compute_needs(
     for kind, group in by_type.items():
         try:
             found.update(kind.compute_all(group, context))
-        except tolerate:
+        except tolerate as error:
+            if len(group) == 1:
+                failed[group[0]] = error
+                continue
             for need in group:  # one by one: some may succeed
                 try:
                     found.update(kind.compute_all([need], context))
