@@ -139,8 +139,21 @@ def test_few_readings_batches_and_samples_are_said():
     }
 
 
-def test_a_signal_that_compares_no_batches_does_not_need_five():
-    assert caveats(readings_of(TURNING, losses=[None] * len(TURNING), num_batches=2, num_samples=None)) == {}
+@pytest.mark.parametrize(
+    ("signal", "few"),
+    [("gsnr", True), ("gradient_disparity", True), ("label_wave", False), ("susceptibility", False)],
+)
+def test_only_signals_of_the_drawn_batches_need_enough_of_them(signal, few):
+    model = nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    signals = [signal, "gradient_variance"]  # which knows the losses and their number
+    rule = Level(-1e9, direction="rises")
+    stopper = EarlyStopping(model, nn.CrossEntropyLoss(), signal=signals, rule=rule, batches=2, optimizer=optimizer)
+    for _ in range(3):  # label wave has a value at the second reading
+        stopper.step(digits_like())
+    kinds = {caveat.kind for caveat in stopper.decision.caveats}
+    assert stopper.decision.signal == signal
+    assert (CaveatKind.FEW_BATCHES in kinds, CaveatKind.FEW_SAMPLES in kinds) == (few, few)
 
 
 class TestLearning:
@@ -166,6 +179,12 @@ class TestLearning:
 
 
 class TestLearningRate:
+    def test_the_unit_of_the_decision_is_named(self):
+        readings = readings_of(TURNING, rates=[0.1] * 7 + [0.01] * (len(TURNING) - 7))
+        decision = replace(replay(NthRise(5), TURNING), unit="step")
+        (found,) = find_caveats(decision, readings, signal="a", direction=Direction.RISES)
+        assert found.text.endswith("by step 7")
+
     def test_a_drop_among_the_readings_of_the_rise_is_said(self):
         rates = [0.1] * 7 + [0.01] * (len(TURNING) - 7)
         found = caveats(readings_of(TURNING, rates=rates))

@@ -486,13 +486,14 @@ def test_losses_that_are_not_positive_are_found_by_a_check_and_later_recorded_as
         net(),
         batch_loss=lambda model, batch: factor * LOSS(model(batch[0]), batch[1]),
         signal=GradientDisparity(rescale="mean"),
+        unit="step",
     )
     with pytest.raises(NotPositiveError, match="should be positive.*add a constant"):
         stopper.check(loader())
     factor.fill_(1.0)
     stopper.step(loader())
     factor.fill_(-1.0)
-    with pytest.warns(HeldinWarning, match="Recorded as NaN at epoch 1"):
+    with pytest.warns(HeldinWarning, match="Recorded as NaN at step 1"):
         stopper.step(loader())
 
 

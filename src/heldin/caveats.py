@@ -35,7 +35,13 @@ NOT_BY_RISE = (StopReason.LEVEL, StopReason.NOT_FINITE)
 
 
 def find_caveats(
-    decision: Decision, readings: Sequence[Reading], *, signal: str, direction: Direction, begin: int = 0
+    decision: Decision,
+    readings: Sequence[Reading],
+    *,
+    signal: str,
+    direction: Direction,
+    begin: int = 0,
+    of_batches: bool = True,
 ) -> tuple[Caveat, ...]:
     """Return the caveats of a decision; none if it does not stop.
 
@@ -45,6 +51,7 @@ def find_caveats(
         signal: the name of the signal that decided.
         direction: whether the signal rises or falls when the network overfits.
         begin: the number of readings that the rule did not use, before it began.
+        of_batches: whether the signal was measured on the batches of the readings, and not on other samples.
     """
     if not decision.stop or not readings:
         return ()
@@ -55,7 +62,7 @@ def find_caveats(
         )
     readings = [reading for reading in readings if reading.epoch <= decision.epoch]
     used = readings[begin:]
-    found = [*_learning(readings), *_numbers(used), *_rate(used, decision.before)]
+    found = [*_learning(readings), *_numbers(used, of_batches), *_rate(used, decision)]
     if decision.reason not in NOT_BY_RISE:
         sign = 1.0 if direction is Direction.RISES else -1.0
         known = [reading.values[signal] for reading in used]
@@ -131,12 +138,14 @@ def _learning(readings: Sequence[Reading]) -> Iterator[Caveat]:
         yield Caveat(CaveatKind.AT_CHANCE, last.loss, max(losses) - LEARNED * abs(max(losses)), text)
 
 
-def _numbers(used: Sequence[Reading]) -> Iterator[Caveat]:
+def _numbers(used: Sequence[Reading], of_batches: bool) -> Iterator[Caveat]:
     if len(used) < MIN_READINGS:
         text = f"it was measured {'once' if len(used) == 1 else f'{len(used)} times'}, fewer than {MIN_READINGS}"
         yield Caveat(CaveatKind.FEW_READINGS, len(used), MIN_READINGS, text)
+    if not of_batches:
+        return
     last = used[-1]
-    if last.loss is not None and last.num_batches < MIN_BATCHES:
+    if last.num_batches < MIN_BATCHES:
         text = f"it was measured on {last.num_batches} batches, fewer than {MIN_BATCHES}"
         yield Caveat(CaveatKind.FEW_BATCHES, last.num_batches, MIN_BATCHES, text)
     if last.num_samples is not None and last.num_samples < MIN_SAMPLES:
@@ -144,14 +153,15 @@ def _numbers(used: Sequence[Reading]) -> Iterator[Caveat]:
         yield Caveat(CaveatKind.FEW_SAMPLES, last.num_samples, MIN_SAMPLES, text)
 
 
-def _rate(used: Sequence[Reading], before: int | None) -> Iterator[Caveat]:
+def _rate(used: Sequence[Reading], decision: Decision) -> Iterator[Caveat]:
     """Whether the learning rate fell to half or less since the last epoch before the evidence."""
+    before = decision.before
     window = [reading for reading in used if before is None or reading.epoch >= before]
     rates = [(reading.learning_rate, reading.epoch) for reading in window if reading.learning_rate is not None]
     highest = 0.0
     for rate, epoch in rates:
         highest = max(highest, rate)
         if rate <= RATE_DROP * highest < highest:
-            text = f"the learning rate had fallen from {highest:.3g} to {rate:.3g} by epoch {epoch}"
+            text = f"the learning rate had fallen from {highest:.3g} to {rate:.3g} by {decision.unit} {epoch}"
             yield Caveat(CaveatKind.LEARNING_RATE_DROP, rate, RATE_DROP * highest, text)
             return

@@ -162,6 +162,7 @@ class SignalReader:
         together: bool | Together = True,
         skip_unmeasurable: bool = False,
         with_loss: bool = False,
+        unit: Literal["epoch", "step"] = "epoch",
     ) -> None:
         require_integer("batches", batches, at_least=2, remedy="The paper uses batches=5.")
         require_choice("probes", probes, ("fresh", "fixed", "training"))
@@ -180,6 +181,7 @@ class SignalReader:
         self.together = together
         self.skip_unmeasurable = skip_unmeasurable
         self.with_loss = with_loss  # readings need the mean loss: if no signal knows it, it costs a forward pass
+        self.unit = unit
         if probes == "training" and loss_fn is None and sample_losses is None and batch_loss is None:
             sample_losses = _observed_only
         self.probe = Probe(
@@ -496,7 +498,7 @@ class SignalReader:
             if capture.num_observed > 1:
                 self.probe.warn_once(
                     "few passes",
-                    f"No value at epoch {epoch}: at least 2 gradients of training are compared. Found {found}. "
+                    f"No value at {self.unit} {epoch}: at least 2 gradients of training are compared. Found {found}. "
                     f"{capture.why_few()}",
                 )
             return Reading(epoch, dict.fromkeys(self.signals), num_passes)
@@ -681,7 +683,7 @@ class SignalReader:
         reason = str(error)
         if isinstance(error, NoSpreadError):
             reason = "in too many batches all losses are equal, usually because the network fits its data exactly."
-        self.probe.warn_once(type(error).__name__, f"Recorded as NaN at epoch {epoch}: {reason}")
+        self.probe.warn_once(type(error).__name__, f"Recorded as NaN at {self.unit} {epoch}: {reason}")
 
     def _report_skipped(self, skipped: Mapping[str, HeldinError]) -> None:
         if not self.skip_unmeasurable:

@@ -101,6 +101,7 @@ class Need(ABC, Generic[Payload]):
     """What a signal asks for. Subclasses are frozen dataclasses; their fields are their options.
 
     Attributes:
+        uses_batches: whether it is computed from all drawn batches, so that it is noisy if they are few.
         takes_steps: whether the optimizer of training is needed.
         uses_outputs: whether outputs of the training pass can be used.
         per_sample: whether gradients of single samples are computed.
@@ -109,6 +110,7 @@ class Need(ABC, Generic[Payload]):
         knows_losses: whether the payload has the losses of the batches.
     """
 
+    uses_batches: ClassVar[bool] = True
     takes_steps: ClassVar[bool] = False
     uses_outputs: ClassVar[bool] = False
     per_sample: ClassVar[bool] = False
@@ -350,6 +352,7 @@ class Outputs(Need[Tensor]):
     most `num_samples` of them, unless it is None.
     """
 
+    uses_batches: ClassVar[bool] = False
     uses_outputs: ClassVar[bool] = True
     splits_losses: ClassVar[bool] = True
 
@@ -397,6 +400,7 @@ class SteppedOutputs(Need[Tensor]):
 class RandomLabelStep(Need[tuple[float, float]]):
     """The mean loss of a batch with random labels, before and after one optimizer step on it."""
 
+    uses_batches: ClassVar[bool] = False  # only the first one
     takes_steps: ClassVar[bool] = True
 
     def cost(self, num_batches: int, batch_size: int) -> Cost:

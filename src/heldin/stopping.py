@@ -191,6 +191,7 @@ class EarlyStopping:
             layers=layers,
             together=together,
             with_loss=method.start_after_fall is not None,
+            unit=unit,
         )
         if keep is not None and self.reader.probe.shards is not None:
             raise ArgumentError(
@@ -538,8 +539,14 @@ class EarlyStopping:
     def _with_caveats(self, decision: Decision, signal: str) -> Decision:
         from heldin.caveats import find_caveats
 
-        direction = Direction(self.signals[signal].direction)
-        found = find_caveats(decision, self._readings, signal=signal, direction=direction, begin=self._num_unused)
+        found = find_caveats(
+            decision,
+            self._readings,
+            signal=signal,
+            direction=Direction(self.signals[signal].direction),
+            begin=self._num_unused,
+            of_batches=self.signals[signal].needs.uses_batches,
+        )
         return replace(decision, caveats=found)
 
     def _is_worth_keeping(self, reading: Reading) -> bool:
