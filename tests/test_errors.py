@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -64,6 +65,12 @@ def test_anything_but_a_finite_number_is_an_error(found):
         require_number("level", found, remedy="Write 0.0.")
     words = "an integer of 1329 bits" if found == 10**400 else repr(found)
     assert str(error.value) == f"Parameter `level` should be a finite number. Found `level = {words}`. Write 0.0."
+
+
+@pytest.mark.parametrize(("require", "plain"), [(require_integer, "int"), (require_number, "float")])
+def test_a_number_of_numpy_is_refused_with_its_plain_form(require, plain):
+    with pytest.raises(ArgumentError, match=rf"Found `patience = .*5\)`\. Pass a plain \w+: {plain}\(patience\)\.$"):
+        require("patience", np.int64(5), at_least=1, remedy="The paper uses 5.")
 
 
 def test_long_values_are_shortened_in_messages():

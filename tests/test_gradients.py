@@ -38,6 +38,14 @@ def test_inner_products_and_distances_are_exact_for_every_size(size, dtype, rel)
     assert found.num_parameters == size
 
 
+def test_a_single_gradient_has_a_norm_and_no_pairs():
+    matrix = torch.randn(1, 5)
+    plain, inner = gradients(matrix).gram(), gradients(matrix).gram(inner=True)
+    assert plain.differences == inner.differences == ((0.0,),)
+    assert list(plain.pairs()) == []
+    assert inner.inner(0, 0) == pytest.approx(float(matrix.square().sum()))
+
+
 def test_inner_products_have_to_be_requested():
     with pytest.raises(ValueError, match=r"distances only. Request .*inner=True"):
         gradients(torch.randn(3, 5)).gram().inner(0, 1)

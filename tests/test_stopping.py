@@ -269,7 +269,7 @@ def test_an_unknown_argument_is_refused_with_the_closest_one():
     [
         ("monitor", "Choose it with signal="),
         ("min_delta", r"rule=NthRise\(5, min_delta"),
-        ("restore_best_weights", "keep="),
+        ("restore_best_weights", r"keep=.*call stopper\.restore\(\)"),
     ],
 )
 def test_an_argument_of_other_libraries_is_refused_with_what_to_write(name, remedy):
@@ -690,6 +690,7 @@ def test_kept_weights_are_part_of_the_state(on_disk, tmp_path):
         ({"keep": "best"}, "'lowest'"),
         ({"keep_in": "weights.pt"}, "keep="),
         ({"mode": "evaluate"}, "'eval'"),
+        ({"mode": "min"}, r"Found `mode = 'min'`\. The direction belongs to the signal, so it need not be given\.$"),
         ({"signal": "gradient_dispartiy"}, "Did you mean 'gradient_disparity'"),
         ({"rule": "nth_ris"}, "Did you mean 'nth_rise'"),
         ({"rule": NthRise(5), "patience": 3}, "A rule object and `patience` should not both be given"),

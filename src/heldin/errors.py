@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import numbers
 import sys
 import warnings
 from collections.abc import Iterable
@@ -87,6 +88,8 @@ def require_integer(name: str, value: object, *, at_least: int, remedy: str, of:
     """
     if isinstance(value, bool) or not isinstance(value, int) or not at_least <= value < 2**63:
         large = isinstance(value, int) and value >= 2**63
+        if isinstance(value, numbers.Integral) and not isinstance(value, int):
+            remedy = f"Pass a plain integer: int({name})."
         parameter = f"`{name}` of {of}" if of else f"`{name}`"
         raise ArgumentError(
             f"Parameter {parameter} should be an integer {'below 2**63' if large else f'of at least {at_least}'}. "
@@ -100,6 +103,8 @@ def require_number(
     """Raise an `ArgumentError` unless `value` is a finite number of at least `at_least` and less than `below`."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not number or not abs(value) <= sys.float_info.max or not at_least <= value < below:  # type: ignore[arg-type, operator]
+        if isinstance(value, numbers.Real) and not isinstance(value, (int, float)):
+            remedy = f"Pass a plain number: float({name})."
         bound = "" if at_least == -math.inf else f" of at least {at_least:g}"
         bound += "" if below == math.inf else f" and below {below:g}"
         raise ArgumentError(
@@ -113,18 +118,21 @@ def require_choice(name: str, value: object, choices: Iterable[str]) -> None:
     if value not in known:
         raise ArgumentError(
             f"Parameter `{name}` should be one of {', '.join(map(repr, known))}. Found `{name} = {short_repr(value)}`."
-            + near_match(value, known)
+            + OTHER_VALUES.get(f"{name}={short_repr(value)}", near_match(value, known))
         )
 
 
-OTHER_NAMES = {  # arguments of early stopping elsewhere -> what to do here
+BY_SIGNAL = "The direction belongs to the signal, so it need not be given."
+# Arguments of early stopping elsewhere -> what to do here: values, and names.
+OTHER_VALUES = dict.fromkeys(("mode='min'", "mode='max'", "mode='auto'"), f" {BY_SIGNAL}")
+OTHER_NAMES = {
     "monitor": "Nothing is monitored: the signal is measured on training batches. Choose it with signal=...",
     "metric": "No metric is needed: the signal is measured on training batches. Choose it with signal=...",
-    "mode": "The direction belongs to the signal, so it need not be given.",
+    "mode": f"{BY_SIGNAL} Measuring in evaluation mode needs EarlyStopping in your own loop.",
     "min_delta": "It belongs to the rule: rule=NthRise(5, min_delta=0.01).",
     "delta": "It belongs to the rule: rule=NthRise(5, min_delta=0.01).",
     "direction": "It belongs to the signal, or to the rule: rule=NthRise(5, direction='falls').",
-    "restore_best_weights": 'Write keep="lowest".',
+    "restore_best_weights": 'Write keep="lowest"; in your own loop, call stopper.restore() at the end.',
     "start_from_epoch": "Write warmup=n.",
     "verbose": "The framework shows the value. One line per reading: logging.basicConfig(level=logging.INFO).",
     "log": "Values are logged by the loggers of the framework.",

@@ -92,6 +92,8 @@ class Gradients:
         scales = [self.scales[0], *scales] if inner else scales
         factors = torch.tensor(scales, dtype=torch.float64, device="cpu")
         total = torch.zeros(len(factors), len(factors), dtype=torch.float64, device="cpu")
+        if not scales:  # a single gradient has no differences
+            return total
         for (device, dtype), columns in _group_by_device(self.rows).items():
             with torch.autocast(device.type, enabled=False):
                 found = _products(columns, self.scales, inner, dtype, device)

@@ -88,7 +88,7 @@ def test_bad_arguments_are_refused_before_training(options, message):
     ("name", "remedy"),
     [
         ("monitor", "Choose it with signal="),
-        ("mode", "The direction belongs to the signal"),
+        ("mode", "The direction belongs to the signal.*Measuring in evaluation mode needs EarlyStopping"),
         ("verbose", r"logging\.basicConfig\(level=logging\.INFO\)"),
         ("log", "loggers of the framework"),
         ("patienc", "Did you mean 'patience'?"),

@@ -78,7 +78,8 @@ def test_results_are_keyed_by_name_or_by_label_if_a_name_occurs_twice():
     ("signals", "message"),
     [
         ("gradient_dispariti", "Did you mean 'gradient_disparity'"),
-        ([], "empty"),
+        ([], "an empty list"),
+        ({}, "an empty dict"),
         (["cosine", Cosine()], "twice"),
         (GradientDisparity, r"write GradientDisparity\(\)"),
         (lambda gram: 1.0, "@heldin.signal"),
@@ -86,7 +87,7 @@ def test_results_are_keyed_by_name_or_by_label_if_a_name_occurs_twice():
         ("all", "measure"),
         (["all"], "measure"),
     ],
-    ids=["typo", "none", "twice", "a class", "a function", "None", "all", "all in a list"],
+    ids=["typo", "none", "no keys", "twice", "a class", "a function", "None", "all", "all in a list"],
 )
 def test_invalid_signals_raise_with_the_remedy(signals, message):
     with pytest.raises(ArgumentError, match=message):

@@ -98,12 +98,13 @@ def _value(label: str, option: str, text: str, default: object) -> object:
 
 def signals_by_label(signals: Any) -> dict[str, Signal[Any]]:
     """Return the signals by their key in results: the name if it is unique, else the label with options."""
-    if isinstance(signals, Mapping):
-        return {label: as_signal(signal) for label, signal in signals.items()}
     single = isinstance(signals, (str, Signal, type)) or callable(signals) or signals is None
-    known = [as_signal(signal) for signal in ([signals] if single else list(signals))]
-    if not known:
-        raise ArgumentError("At least one signal should be given. Found an empty list.")
+    given = [signals] if single else signals if isinstance(signals, Mapping) else list(signals)
+    if not given:
+        raise ArgumentError(f"At least one signal should be given. Found an empty {type(given).__name__}.")
+    if isinstance(given, Mapping):
+        return {label: as_signal(signal) for label, signal in given.items()}
+    known = [as_signal(signal) for signal in given]
     names = [signal.name for signal in known]
     labels = [s.name if names.count(s.name) == 1 else s.label for s in known]
     if len(set(labels)) < len(labels):
