@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from heldin import EarlyStopping, GradientDisparity, GradientVariance, NoiseScale
 from heldin.errors import ArgumentError, BatchesError, HeldinWarning, LossError, NotFiniteError, UnmeasurableError
+from heldin.probing.training_gradients import ObservedLosses, TrainingPass
 from heldin.signals import reference
 
 DETACHED = GradientDisparity(rescale="std_detached")
@@ -860,3 +861,33 @@ def test_a_state_with_a_reading_without_a_value_is_loaded():
     resumed.load_state_dict(loop.stopper.state_dict())
     assert resumed.history == loop.stopper.history
     assert resumed.decision == loop.stopper.decision
+
+
+class WithoutDoubles(torch.Tensor):
+    """A tensor that says it is on an Apple GPU, which has no double precision."""
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if func is torch.Tensor.double or torch.float64 in kwargs.values():
+            raise TypeError("Cannot convert a MPS Tensor to float64 dtype")
+        if func == torch.Tensor.device.__get__:
+            return torch.device("mps")
+        found = super().__torch_function__(func, types, args, kwargs)
+        return found.as_subclass(torch.Tensor) if func is torch.Tensor.cpu else found
+
+
+@pytest.mark.parametrize("separate", [False, True])
+def test_a_device_without_double_precision_gives_the_same_result(separate):
+    values, gradient = torch.tensor([1.0, 2.0, 4.0]), torch.tensor([3.0, -1.0])
+    loss = values.sum() if separate else None
+
+    def result(place):
+        own = None if loss is None else place(loss)
+        term = ObservedLosses(place(values), own, 3, True, place(torch.ones(1 if separate else 3)))
+        term.require_losses()
+        return TrainingPass([], (place(gradient),), 0, (term,), 0).result(["none", "std_detached", "grad_std"])
+
+    expected, found = result(lambda tensor: tensor), result(lambda tensor: tensor.as_subclass(WithoutDoubles))
+    assert found.scales == expected.scales
+    assert len(found.scales) == 3

@@ -109,6 +109,7 @@ class Moments(NamedTuple):
 
 def moments_of(part: Tensor) -> Moments:
     """The moments of the numbers in a tensor."""
+    part = part.cpu() if part.device.type == "mps" else part  # MPS has no double precision
     norm = float(torch.linalg.vector_norm(part, dtype=torch.float64))
     return Moments(part.numel(), float(part.sum(dtype=torch.float64)), norm**2)
 

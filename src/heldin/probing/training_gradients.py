@@ -58,7 +58,7 @@ class ObservedLosses:
                 'these are outputs, pass what loss_fn(outputs, targets) returns with reduction="none". If they are '
                 "losses, pass what is differentiated too: observe(losses.detach(), loss=loss)."
             )
-        mean = float(self.values.double().mean())
+        mean = float(self.values.cpu().double().mean())
         if self.loss is not None and self.may_have_penalty and float(self.loss) * mean < 0.0:
             raise LossError(
                 "The observed loss should be a multiple of the mean of the observed losses. Found a loss of "
@@ -69,7 +69,7 @@ class ObservedLosses:
 
     def factor(self) -> float:
         """The number by which training multiplied the mean of the losses."""
-        return float(self.derivative.double().sum()) * self.ratio
+        return float(self.derivative.cpu().double().sum()) * self.ratio
 
     @property
     def ratio(self) -> float:
@@ -91,8 +91,8 @@ class ObservedLosses:
         """`ratio`, and whether it is a known number."""
         if self.loss is None:
             return 1.0, True
-        mean = float(self.values.double().mean())
-        ratio = float(self.loss.double()) / mean if mean else 0.0
+        mean = float(self.values.cpu().double().mean())
+        ratio = float(self.loss) / mean if mean else 0.0
         if not 0.0 < ratio < math.inf:
             return 1.0, True
         tolerance = max(SAME, *(torch.finfo(each.dtype).eps for each in (self.loss, self.values)))
@@ -137,7 +137,7 @@ class TrainingPass:
 
         Several losses of one pass are added, each with its factor.
         """
-        losses = [term.values.double().cpu() for term in self.terms]
+        losses = [term.values.cpu().double() for term in self.terms]
         factors = [term.factor() for term in self.terms]
         for values in losses:
             if not math.isfinite(values.sum()):
