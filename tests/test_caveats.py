@@ -210,15 +210,17 @@ def test_a_decision_to_continue_has_no_caveats():
 @pytest.mark.parametrize(
     ("loss_fn", "targets", "expected"),
     [
-        (nn.CrossEntropyLoss(), [0, 1, 0, 1], 0.6931),
-        (functional.cross_entropy, [0, 0, 0, 1], 0.5623),
-        (nn.CrossEntropyLoss(ignore_index=9), [0, 1, 9, 9], 0.6931),
+        (nn.CrossEntropyLoss(), [0, 1] * 5, 0.6931),
+        (functional.cross_entropy, [0, 0, 0, 1] * 5, 0.5623 + 1 / 40),
+        (nn.CrossEntropyLoss(ignore_index=9), [0, 1, 9, 9] * 5, 0.6931),
+        (nn.CrossEntropyLoss(), [0, 1, 0, 1], None),
+        (nn.CrossEntropyLoss(), [-100] * 4, None),
         (nn.BCEWithLogitsLoss(), [[0.0], [0.0], [0.0], [1.0]], 0.5623),
         (functional.binary_cross_entropy, [1.0, 1.0, 1.0, 1.0], 0.0),
         (nn.MSELoss(), [1.0, 3.0, 1.0, 3.0], 1.0),
-        (nn.CrossEntropyLoss(label_smoothing=0.1), [0, 1, 0, 1], None),
-        (nn.CrossEntropyLoss(weight=torch.ones(2)), [0, 1, 0, 1], None),
-        (nn.CrossEntropyLoss(), [[0.5, 0.5]] * 4, None),
+        (nn.CrossEntropyLoss(label_smoothing=0.1), [0, 1] * 5, None),
+        (nn.CrossEntropyLoss(weight=torch.ones(2)), [0, 1] * 5, None),
+        (nn.CrossEntropyLoss(), [[0.5, 0.5]] * 10, None),
         (nn.L1Loss(), [1.0, 3.0, 1.0, 3.0], None),
         (None, [0, 1, 0, 1], None),
     ],
@@ -226,6 +228,8 @@ def test_a_decision_to_continue_has_no_caveats():
         "cross-entropy",
         "function",
         "ignored targets",
+        "few labels",
+        "no labels",
         "binary",
         "one class",
         "squared error",
@@ -239,6 +243,14 @@ def test_a_decision_to_continue_has_no_caveats():
 def test_the_loss_of_a_constant_prediction(loss_fn, targets, expected):
     found = constant_loss(loss_fn, [(torch.zeros(2, 1), part) for part in torch.tensor(targets).split(2)])
     assert found == (None if expected is None else pytest.approx(expected, abs=1e-4))
+
+
+def test_the_entropy_of_few_labels_is_that_of_the_classes_they_were_drawn_from():
+    shares = torch.arange(1.0, 51.0) / torch.arange(1.0, 51.0).sum()
+    exact = float(-(shares * shares.log()).sum())
+    drawn = [shares.multinomial(300, replacement=True) for _ in range(50)]
+    found = [constant_loss(nn.CrossEntropyLoss(), [(torch.zeros(300, 1), labels)]) for labels in drawn]
+    assert sum(found) / 50 == pytest.approx(exact, abs=0.02)  # without a correction it is 0.08 lower
 
 
 def test_batches_that_are_not_pairs_have_no_constant_loss():

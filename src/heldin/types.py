@@ -102,7 +102,7 @@ class Reading:
         loss: the mean loss of the batches, if it is known.
         num_samples: the number of their samples, if it is known.
         constant_loss: the loss of the best constant prediction, as of class frequencies; in the first reading, if the
-            loss is a cross-entropy or a squared error.
+            loss is a squared error, or a cross-entropy with at least 5 labels per class.
         one_class: whether the network predicts the same class for all samples, if a signal knows predictions.
         learning_rate: the largest one of the optimizer, if it is known.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -17,16 +18,17 @@ BINARY = (
     (functional.binary_cross_entropy_with_logits, functional.binary_cross_entropy),
 )
 SQUARES = (nn.MSELoss,), (functional.mse_loss,)
+MIN_LABELS = 5  # per class: with fewer, the frequencies of the classes are not known
 
 
 def constant_loss(loss_fn: LossFunction | None, batches: Sequence[Batch]) -> float | None:
     """Return the mean loss of the best constant prediction for the targets of (inputs, targets) batches.
 
     Cross-entropy: the entropy of the class frequencies, in nats. Squared error: the variance of the targets. None for
-    any other loss, and for losses with weights or label smoothing.
+    any other loss, for losses with weights or label smoothing, and for fewer than 5 labels per class.
 
     Examples:
-        >>> batch = torch.zeros(4, 2), torch.tensor([0, 1, 0, 1])
+        >>> batch = torch.zeros(10, 2), torch.tensor([0, 1] * 5)
         >>> round(constant_loss(nn.CrossEntropyLoss(), [batch]), 4)
         0.6931
     """
@@ -42,7 +44,8 @@ def constant_loss(loss_fn: LossFunction | None, batches: Sequence[Batch]) -> flo
             return None
         labels = torch.cat([target.reshape(-1) for target in targets])
         labels = labels[labels != getattr(loss_fn, "ignore_index", -100)]
-        return _entropy(torch.unique(labels, return_counts=True)[1]) if len(labels) else None
+        counts = torch.unique(labels, return_counts=True)[1]
+        return _class_entropy(counts) if len(labels) >= max(1, MIN_LABELS * len(counts)) else None
     if not _is(loss_fn, BINARY) and not _is(loss_fn, SQUARES):
         return None
     if len({target.shape[1:] for target in targets}) > 1:
@@ -52,6 +55,15 @@ def constant_loss(loss_fn: LossFunction | None, batches: Sequence[Batch]) -> flo
         return float(values.var(0, unbiased=False).mean())
     frequencies = values.mean(0)
     return sum(_entropy(torch.stack([each, 1.0 - each])) for each in frequencies) / len(frequencies)
+
+
+def _class_entropy(counts: Tensor) -> float:
+    """The entropy of the classes of which labels were drawn, at most that of equal frequencies.
+
+    The entropy of the labels themselves is too low by about (classes - 1) / (2 labels) (Miller and Madow, 1955).
+    """
+    correction = (len(counts) - 1) / (2.0 * float(counts.sum()))
+    return min(_entropy(counts) + correction, math.log(len(counts)))
 
 
 def _entropy(counts: Tensor) -> float:
