@@ -383,8 +383,15 @@ class TestResumingWithOtherBatches:
             ({}, {"probes": "fixed"}, r"with batches=5, probes='fresh', .* with batches=5, probes='fixed', seed=0\."),
             ({}, {"batches": 4}, r"with batches=5, .* with batches=4, probes='fresh'\."),
             ({"probes": "fixed"}, {"probes": "fixed", "seed": 1}, r"seed=0, .* seed=1\."),
+            ({}, {"mode": "eval"}, r"with batches=5, probes='fresh', .* probes='fresh', mode='eval'\."),
+            (
+                {"autocast": True},
+                {"layers": "0"},
+                r"probes='fresh', autocast=True, .* probes='fresh', layers=\['0'\]\.",
+            ),
+            ({}, {"memory": heldin.Sketch(64)}, r"probes='fresh', memory='Sketch\(.*64.*\)'\."),
         ],
-        ids=["other probes", "other number", "other fixed batches"],
+        ids=["other probes", "other number", "other fixed batches", "other mode", "other layers", "other memory"],
     )
     def test_batches_drawn_another_way_give_a_warning(self, saved, loaded, message):
         model = net()

@@ -390,8 +390,8 @@ def test_the_repr_has_signal_rule_readings_and_decision():
             "batches=8, probes='fixed', every=2, warmup=3, start_after_fall=0.1",
         ),
         (
-            {"mode": "eval", "layers": "weight"},
-            "gradient_disparity; NthRise(5, direction=rises); mode='eval', layers=('weight',)",
+            {"mode": "eval", "autocast": True, "layers": "weight"},
+            "gradient_disparity; NthRise(5, direction=rises); mode='eval', autocast=True, layers=('weight',)",
         ),
         ({"preset": "paper"}, "gradient_disparity; NthRise(5, direction=rises); preset='paper'"),
     ],

@@ -50,6 +50,14 @@ SignalChoice = Signal[Any] | str | Sequence[Signal[Any] | str] | Mapping[str, Si
 
 NUM_BATCHES = 5  # s in the paper
 DIVERGED = (NotFiniteError, NoSpreadError, NotPositiveError)  # NaN after the first reading
+DEFAULTS = {
+    "batches": NUM_BATCHES,
+    "probes": "fresh",
+    "mode": "train",
+    "autocast": False,
+    "memory": "full",
+    "layers": None,
+}
 NUM_POOLED = 40  # batches whose losses are pooled for rescale="pooled_std", as in the paper's MRNet experiments
 
 
@@ -210,6 +218,12 @@ class SignalReader:
             and distributed.is_available()
             and distributed.is_initialized()
         )
+
+    @property
+    def conditions(self) -> dict[str, Any]:
+        """The arguments, apart from the signals, that the level of readings depends on. Their defaults: `DEFAULTS`."""
+        of_probe = {name: getattr(self.probe, name) for name in ("mode", "autocast", "memory", "layers")}
+        return {"batches": self.batches, "probes": self.probes, **of_probe}
 
     def reset(self) -> None:
         """Forget the memory of signals, the outputs of training and how batches were drawn."""
@@ -539,11 +553,7 @@ class SignalReader:
         found: dict[str, object] = {
             "signal": [signal.label for signal in self.signals.values()],
             "together": self.together if isinstance(self.together, str) else "mean",
-            "batches": self.batches,
-            "probes": self.probes,
-            "mode": self.probe.mode,
-            "memory": repr(self.probe.memory),
-            "layers": self.probe.layers,
+            **{name: _plain(value) for name, value in self.conditions.items()},
         }
         return {**found, "seed": self.seed} if self.together == "exact" else found
 
@@ -628,11 +638,8 @@ class SignalReader:
 
     def _drawing(self) -> dict[str, Any]:
         """What the level of readings depends on; the seed, if it chooses the batches of all of them."""
-        chosen: dict[str, Any] = {"batches": self.batches, "probes": self.probes}
-        if self.probe.layers is not None:
-            chosen["layers"] = list(self.probe.layers)
-        if self.probe.memory != "full":
-            chosen["memory"] = self.probe.memory if isinstance(self.probe.memory, str) else repr(self.probe.memory)
+        changed = {name: _plain(value) for name, value in self.conditions.items() if value != DEFAULTS[name]}
+        chosen = {"batches": self.batches, "probes": self.probes, **changed}
         return {**chosen, "seed": self.seed} if self.probes == "fixed" else chosen
 
     def _check_optimizer(self) -> None:
@@ -715,6 +722,13 @@ def _number(label: str, value: Any) -> float:
         return float(value)
     except (TypeError, ValueError, RuntimeError) as error:
         raise ArgumentError(f"The signal {label!r} should return one number. Found {value!r}.") from error
+
+
+def _plain(value: Any) -> Any:
+    """An argument as a value that a checkpoint can hold."""
+    if isinstance(value, tuple):
+        return list(value)
+    return value if value is None or isinstance(value, (str, int)) else repr(value)
 
 
 def _as_arguments(arguments: Mapping[str, Any]) -> str:

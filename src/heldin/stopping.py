@@ -31,7 +31,7 @@ from heldin.errors import (
     unknown_argument,
     warn,
 )
-from heldin.measuring import NUM_BATCHES, NUM_POOLED, Probes, SignalChoice, SignalReader
+from heldin.measuring import DEFAULTS, NUM_POOLED, Probes, SignalChoice, SignalReader
 from heldin.presets import Method, PresetName
 from heldin.probing.batches import Batch
 from heldin.probing.isolation import seeded_randomness
@@ -397,15 +397,11 @@ class EarlyStopping:
         """The arguments, apart from signal and rule, that a stop depends on, if they differ from their defaults."""
         used = {
             "preset": (self.preset, None),
-            "batches": (self.reader.batches, NUM_BATCHES),
-            "probes": (self.reader.probes, "fresh"),
+            **{name: (value, DEFAULTS[name]) for name, value in self.reader.conditions.items()},
             "every": (self.every, 1),
             "warmup": (self.warmup, 0),
             "start_after_fall": (self.start_after_fall, None),
             "keep": (self.keep, None),
-            "memory": (self.reader.probe.memory, "full"),
-            "mode": (self.reader.probe.mode, "train"),
-            "layers": (self.reader.probe.layers, None),
         }
         return {name: value for name, (value, default) in used.items() if value != default}
 
