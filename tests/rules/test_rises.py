@@ -151,6 +151,7 @@ def test_patience_is_5_by_default_as_in_the_paper(kind):
         pytest.param(NthRise(1), [3, 2, nan, 3], 1, id="nth: never a NaN"),
         pytest.param(NthRise(1), [1, 2], 0, id="nth: rises from the start"),
         pytest.param(ConsecutiveRises(2), [3, 4, 2, 3, 4], 2, id="row: before the row that stops"),
+        pytest.param(ConsecutiveRises(2), [3, 2, 3, nan, 4, 5], 1, id="row: before the series that was interrupted"),
         pytest.param(ConsecutiveRises(2), [1, 2, 2, 3, 4], 2, id="row: the equal value that broke the previous row"),
     ],
 )

@@ -83,9 +83,9 @@ class NthRise(_Rises):
 class ConsecutiveRises(_Rises):
     """Stop after `patience` consecutive increases of the signal: threshold (t2) of the paper.
 
-    A non-finite value resets the count. `Decision.before` is the epoch before the first of these rises:
-    `keep="before_rise"` keeps its weights. Misleads when the values are noisy: a single fall resets the count, so that
-    it may never stop.
+    A non-finite value resets the count. `Decision.before` is the epoch before the first of these rises; if a non-finite
+    value interrupted a series of rises, the epoch before that series. `keep="before_rise"` keeps its weights. Misleads
+    when the values are noisy: a single fall resets the count, so that it may never stop.
 
     Args:
         patience: the number of rises in a row that stops training.
