@@ -44,7 +44,7 @@ class Gradients:
     split: int  # rows before it belong to the first set of batches, the rest to the second
     num_samples: tuple[int, ...] = ()  # (s,): samples per batch, 0 where unknown; empty if not needed
     losses: tuple[float, ...] = ()  # (s,): mean losses, without re-scaling; empty if unknown
-    length: int | None = None  # d, if each row is a sketch or a shard of a gradient
+    length: int | None = None  # d; None: the sum of `sizes`
 
     @property
     def num_batches(self) -> int:

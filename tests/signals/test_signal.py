@@ -138,6 +138,7 @@ def test_the_table_has_one_full_row_per_signal_grouped_by_family():
         ("optimization_variance", "Smoothed(Patience(10), 10)", "5 backward, 5 steps, 39 forward"),
         ("train_val_disparity", "NthRise(5)", "10 backward"),
         ("label_wave", "FirstMinimum(3, 5)", "forward over the data"),
+        ("prediction_variance", "Patience(10)", "forward over 1,000 samples"),
     ],
 )
 def test_the_table_shows_rules_and_costs(name, rule, cost):

@@ -73,7 +73,7 @@ class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
                 Signals that read the same samples each time (`LabelWave`) need it.
             **arguments: the arguments of every framework: `preset`, `signal`, `rule`, `patience`, `batches`, `probes`,
                 `every`, `warmup`, `start_after_fall`, `keep`, `loss_fn`, `sample_losses`, `batch_loss`, `num_samples`,
-                `seed`.
+                `seed`, `memory`, `layers`, `together`.
         """
         Callback.__init__(self)
         Adapter.__init__(self, **arguments)

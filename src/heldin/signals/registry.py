@@ -159,5 +159,6 @@ def _row(kind: type[Signal[Any]]) -> dict[str, str]:
 
 def _cost_text(need: Need[Any]) -> str:
     if need.uses_outputs:
-        return "forward over the data"
+        num_samples = getattr(need, "num_samples", None)
+        return "forward over the data" if num_samples is None else f"forward over {num_samples:,} samples"
     return f"{need.cost(5, 128)}{', per sample' if need.per_sample else ''}"
