@@ -106,7 +106,8 @@ class Adapter:
             patience: the patience of that rule, unless `rule` is a rule object.
             batches: the number of batches to measure on, by default 5; in a distributed run, on each rank.
             probes: `"fresh"`, the default, draws new batches for each measurement, `"fixed"` uses the same ones every
-                time, `"training"` takes the gradients that training computes, without extra passes.
+                time, `"training"` takes the gradients that training computes, without extra passes, and needs a signal
+                such as `"gradient_disparity[rescale=std_detached]"`.
             every: measure after every n-th optimizer step; None measures once per epoch.
             warmup: do not measure during the first n epochs (steps, if `every` is given).
             start_after_fall: let the rule begin once the training loss has fallen by this fraction; None: at once.

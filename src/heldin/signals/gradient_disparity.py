@@ -62,8 +62,9 @@ class GradientDisparity(_Disparity):
         gradients (s, d) -> one number.
     Cost:
         s forward and backward passes (s = 5); memory s * d. None with `probes="training"`, which takes the gradients of
-        training: those of micro-batches, or of the last s steps, each at its own weights. The standard deviation is
-        then a constant (`"std_detached"`): to differentiate it as well, as the paper does, costs another backward pass.
+        training: those of micro-batches, or of the last s steps, each at its own weights. Choose
+        `rescale="std_detached"` then: to differentiate the standard deviation too, as the paper does, costs another
+        backward pass.
     Misleads when:
         batches are very large (its level drops); gradients vanish; Adam or a falling learning rate changes it; the test
         error has a second descent; a single run is noisy (use `Smoothed` or `probes="fixed"`).
