@@ -1,4 +1,4 @@
-"""Caveats: what speaks against trusting a stop, from readings made by hand and from real training."""
+"""Caveats: reasons not to trust a stop, from readings made by hand and from real training."""
 
 from __future__ import annotations
 

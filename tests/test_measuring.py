@@ -283,7 +283,7 @@ class TestSignalReader:
 
     def test_fewer_batches_than_requested_are_used_with_one_warning(self):
         few = reader(net())
-        with pytest.warns(HeldinWarning, match="Measuring on 3 batches, all there are; 5 were requested") as caught:
+        with pytest.warns(HeldinWarning, match="Measuring on 3 batches, since there are no more; 5 were") as caught:
             assert [few.read(loader(24), epoch).num_batches for epoch in range(2)] == [3, 3]
         assert len(caught) == 1
         with pytest.raises(BatchesError, match="Found 1 in the loader.*smaller batch size"):

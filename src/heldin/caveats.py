@@ -1,4 +1,4 @@
-"""What speaks against trusting a stop, from the readings that led to it.
+"""Reasons not to trust a stop, from the readings that led to it.
 
 Caveats are computed once, when a rule stops. They follow from the readings alone, so that a resumed run and all ranks
 of a distributed one have the same. This module does not import torch.

@@ -5,8 +5,9 @@ their readings. `together="exact"`: the s batches are spread over the ranks, and
 all s gradients. Either way the result is computed from the same numbers in the same order, so values, decisions and
 reasons are identical. An exception on one rank is raised on all of them, so that no rank waits for another forever.
 
-For an exact reading each pair of gradients has to meet once. Every rank receives one slice of every gradient, block by
-block, and adds its part of the Gram matrix; then s x s numbers are summed. No rank ever holds a gradient of another.
+For an exact reading both gradients of every pair have to be on one rank. So every rank receives one slice of every
+gradient, block by block, and computes its part of the Gram matrix; then s x s numbers are summed. No rank ever holds a
+whole gradient of another.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """measure() and SignalReader: which batches, which signals, one reading at a time.
 
-Every reading of a signal in heldin is made by `SignalReader.read_batches`: it computes each need once and reads all
-signals from it. `measure` calls it on given batches; `SignalReader.read` draws the batches from the training data;
-`EarlyStopping`, the framework adapters and the lab use a `SignalReader`.
+Every reading of a signal in heldin is made by `SignalReader._read_signals`: it computes each need once and reads all
+signals from it. `SignalReader.read_batches` is for given batches, as those of `measure`; `SignalReader.read` draws
+batches from the training data, or takes the gradients of training. `EarlyStopping`, the framework adapters and the lab
+use a `SignalReader`.
 """
 
 from __future__ import annotations
@@ -522,7 +523,7 @@ class SignalReader:
         return reading
 
     def _check_losses(self, observed: Sequence[ObservedLosses], *, first: bool) -> None:
-        """Refuse outputs at the first reading; warn, once each, about losses that may be others than the user meant."""
+        """Refuse outputs at the first reading; warn, once each, about losses that are probably not what was meant."""
         for term in observed:
             if first:
                 term.require_losses()
@@ -679,10 +680,10 @@ class SignalReader:
                 f"At least 2 batches are needed to compare gradients. Found {found} in the loader. {remedy}"
             )
         if found < self.batches:
-            where = "the ranks have in turn" if self.together == "exact" and self.is_shared else "there are"
+            who = "the ranks have" if self.together == "exact" and self.is_shared else "there are"
             self.probe.warn_once(
                 "few batches",
-                f"Measuring on {found} batches, all {where}; {self.batches} were requested. "
+                f"Measuring on {found} batches, since {who} no more; {self.batches} were requested. "
                 "(A last batch of less than half the size of the others does not count.)",
             )
 
@@ -712,8 +713,8 @@ class Drawn(NamedTuple):
 
 
 def _observed_only(model: nn.Module, batch: Batch) -> Tensor:
-    """The losses of a `SignalReader` without a loss: those that training observes."""
-    raise LossError('With probes="training" no loss is computed: the losses are those that training observes.')
+    """The losses of a `SignalReader` without a loss: those passed to `observe`."""
+    raise LossError('With probes="training" no loss is computed: the losses are those passed to observe().')
 
 
 def _number(label: str, value: Any) -> float:

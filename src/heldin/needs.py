@@ -152,7 +152,7 @@ class Need(ABC, Generic[Payload]):
         """The cost of one measurement on `num_batches` batches. Per-sample gradients count as those of their batch."""
 
     def facts(self, payload: Any) -> dict[str, Any]:
-        """What the payload says about the batches, by the names of the fields of a `Reading`."""
+        """Facts about the batches that the payload contains, by the names of the fields of a `Reading`."""
         return {}
 
     def check(self, context: MeasurementContext) -> None:

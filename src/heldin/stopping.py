@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 VERSION = 1
 LOGGER = logging.getLogger("heldin")
-CHECK = -1  # the epoch of a check: another rank that measures meanwhile is found out
+CHECK = -1  # the epoch of a check, so that `agree` raises if another rank is in a real measurement
 
 
 class EarlyStopping:
@@ -78,7 +78,8 @@ class EarlyStopping:
             `together="exact"`.
         probes: `"fresh"`, the default, draws new batches each time (as in the paper); `"fixed"` uses the same ones
             every time, which makes the curve smoother; `"training"` uses the gradients of the last batches of training,
-            without an extra pass: see `observe`. It needs neither a loss nor a loader.
+            without an extra pass: see `observe`. It needs neither a loss nor a loader, but a signal such as
+            `"gradient_disparity[rescale=std_detached]"`: the default one cannot be read from them.
         every: measure only at every n-th call of `step`.
         warmup: do not measure during the first n calls of `step`.
         start_after_fall: let the rule begin once the mean loss of the measured batches has fallen by this fraction, as

@@ -49,7 +49,7 @@ class Levels:
 
 
 class CaveatKind(str, Enum):
-    """What speaks against trusting a stop."""
+    """Reasons not to trust a stop."""
 
     WITHIN_NOISE = "within_noise"  # the rise is within what noise gives
     STILL_IMPROVING = "still_improving"  # the signal has not turned
@@ -63,12 +63,12 @@ class CaveatKind(str, Enum):
 
 @dataclass(frozen=True)
 class Caveat:
-    """Something that speaks against trusting a stop.
+    """A reason not to trust a stop.
 
     Attributes:
         kind: what it is.
         value: what was found: a probability, a loss, a number, a learning rate.
-        limit: the value from which on there is no caveat.
+        limit: what it was compared with: a probability or a loss is above it, any other value is not.
         text: the same in words, as a part of a sentence.
 
     Examples:
@@ -142,7 +142,7 @@ class Decision:
         before: the last epoch before the evidence for overfitting: the one before the first rise that counts, or the
             best one.
         unit: whether `epoch` and `before` count epochs or steps.
-        caveats: what speaks against trusting the stop.
+        caveats: reasons not to trust the stop.
     """
 
     stop: bool
@@ -176,7 +176,7 @@ class Decision:
 
     @property
     def sentence(self) -> str:
-        """The headline, and what speaks against trusting the stop, in one sentence."""
+        """The headline, and the reasons not to trust the stop, in one sentence."""
         texts = [f", {'and' if number else 'but'} {caveat}" for number, caveat in enumerate(self.caveats)]
         return self.headline + "".join(texts)
 

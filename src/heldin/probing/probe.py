@@ -515,7 +515,7 @@ def derivatives(
         if "checkpoint" not in str(error).lower():  # torch has no class for it
             raise
         raise LossError(REENTRANT) from error
-    # torch raises only if an input lies upstream of the checkpoint; parameters inside get None without a word.
+    # torch raises only if an input lies upstream of the checkpoint; parameters inside silently get None.
     if any(part is None for part in found) and _has_reentrant_checkpoint(losses):
         raise LossError(REENTRANT)
     return found
