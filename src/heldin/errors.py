@@ -88,7 +88,7 @@ def require_integer(name: str, value: object, *, at_least: int, remedy: str, of:
     """
     if isinstance(value, bool) or not isinstance(value, int) or not at_least <= value < 2**63:
         large = isinstance(value, int) and value >= 2**63
-        if isinstance(value, numbers.Integral) and not isinstance(value, int):
+        if not isinstance(value, int) and isinstance(value, numbers.Integral):
             remedy = f"Pass a plain integer: int({name})."
         parameter = f"`{name}` of {of}" if of else f"`{name}`"
         raise ArgumentError(
@@ -103,7 +103,7 @@ def require_number(
     """Raise an `ArgumentError` unless `value` is a finite number of at least `at_least` and less than `below`."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not number or not abs(value) <= sys.float_info.max or not at_least <= value < below:  # type: ignore[arg-type, operator]
-        if isinstance(value, numbers.Real) and not isinstance(value, (int, float)):
+        if not isinstance(value, (int, float)) and isinstance(value, numbers.Real):
             remedy = f"Pass a plain number: float({name})."
         bound = "" if at_least == -math.inf else f" of at least {at_least:g}"
         bound += "" if below == math.inf else f" and below {below:g}"
