@@ -131,9 +131,7 @@ def _multiplier(v: Tensor, form: Form, step: int | None, beta1: float, eps: floa
         # root. If v + eps > 1, the printed bound can be below the divergence. Its Adadelta is in fact RMSprop.
         return 1.0 / (v + eps if form == "printed" else (v + eps).sqrt())
     require_integer("step", step, at_least=1, remedy="The first update has number 1.")
-    require_number("beta1", beta1, at_least=0.0, remedy="0.9 is usual.")
-    if beta1 >= 1.0:
-        raise ArgumentError(f"Parameter `beta1` should be below 1. Found `beta1 = {beta1!r}`. 0.9 is usual.")
+    require_number("beta1", beta1, at_least=0.0, below=1.0, remedy="0.9 is usual.")
     a = (1.0 - beta1) / (1.0 - beta1**step)
     # PAPER: Adam's bound is printed with a instead of a^2. Since a <= 1 it still holds, but is 1/a times too large.
     return (math.sqrt(a) if form == "printed" else a) / (v.sqrt() + eps)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from heldin.probing.batches import Batch, is_pair
-from heldin.probing.losses import LossFunction
+from heldin.probing.losses import LossFunction, ignored_index
 
 CLASSES = (nn.CrossEntropyLoss, nn.NLLLoss), (functional.cross_entropy, functional.nll_loss)
 BINARY = (
@@ -43,7 +43,7 @@ def constant_loss(loss_fn: LossFunction | None, batches: Sequence[Batch]) -> flo
         if any(target.is_floating_point() for target in targets):
             return None
         labels = torch.cat([target.reshape(-1) for target in targets])
-        labels = labels[labels != getattr(loss_fn, "ignore_index", -100)]
+        labels = labels[labels != ignored_index(loss_fn)]
         counts = torch.unique(labels, return_counts=True)[1]
         return _class_entropy(counts) if len(labels) >= max(1, MIN_LABELS * len(counts)) else None
     if not _is(loss_fn, BINARY) and not _is(loss_fn, SQUARES):

@@ -123,7 +123,7 @@ class TrainingLoss:
             return functools.partial(_from_inferred, function, check=check)
         if self.sample_losses is not None:
             return functools.partial(self._from_batch, check=check, alone=alone)
-        loss_fn, ignored = unreduced(self.loss_fn), _ignored_index(self.loss_fn)
+        loss_fn, ignored = unreduced(self.loss_fn), ignored_index(self.loss_fn)
         found = functools.partial(_from_pair, loss_fn, ignored, self.num_samples, check=check, alone=alone)
         return functools.partial(found, reduce=_Reduction.of(self.loss_fn))
 
@@ -269,7 +269,7 @@ class _Reduction:
         return losses / mean if mean else losses
 
 
-def _ignored_index(loss_fn: LossFunction | None) -> int | None:
+def ignored_index(loss_fn: LossFunction | None) -> int | None:
     """The target value that a loss ignores (padding), or None."""
     if isinstance(loss_fn, nn.Module):
         return getattr(loss_fn, "ignore_index", None)
@@ -287,7 +287,7 @@ def without_ignored(loss_fn: LossFunction | None, batch: Batch) -> Batch | None:
     """
     if loss_fn is None or not is_pair(batch):
         return batch
-    ignored = _ignored_index(loss_fn)
+    ignored = ignored_index(loss_fn)
     if ignored is None and not isinstance(loss_fn, nn.Module):
         ignored = IGNORED_LABEL  # a function around a loss of torch
     if ignored is None:

@@ -26,7 +26,8 @@ from heldin.gradients import Row, as_real, num_values
 from heldin.probing.batches import Batch, Rebuild, as_list, require_pair, select_samples, split_samples, to_device
 from heldin.probing.isolation import preserve_attributes
 from heldin.probing.linear_layers import Factors, linear_factors, record_linear_calls
-from heldin.probing.losses import without_ignored
+from heldin.probing.losses import ignored_index, without_ignored
+from heldin.probing.output_losses import IGNORED_LABEL
 from heldin.probing.probe import Probe, WithParameters, derivatives, gradient, keep_freed_memory
 
 CHUNK_BYTES = 64 * 2**20  # of the gradients of a chunk of samples
@@ -97,7 +98,8 @@ def class_moments(probe: Probe, batches: Iterable[Batch], *, seed: int | None = 
     """
     given = [own for batch in as_list(batches) if (own := without_ignored(probe.loss.loss_fn, batch)) is not None]
     labels = [_class_targets(batch) for batch in given]
-    ignored = getattr(probe.loss.loss_fn, "ignore_index", -100)  # torch's default for padding
+    found = ignored_index(probe.loss.loss_fn)
+    ignored = IGNORED_LABEL if found is None else found
     classes = Counter(label for own in labels for label in own.tolist() if label != ignored)
     wanted = sorted(label for label, count in classes.items() if count >= 2)
     if not wanted:

@@ -106,9 +106,7 @@ class Smoothed(Wrapped):
         if self.window is not None:
             require_integer("window", self.window, at_least=1, remedy="3 to 5 is a common choice.")
         if self.ema is not None:
-            require_number("ema", self.ema, at_least=0.0, remedy="0.7 to 0.9 is a common choice.")
-            if self.ema >= 1.0:
-                raise ArgumentError(f"Parameter `ema` should be below 1. Found `ema = {self.ema}`. Try 0.8.")
+            require_number("ema", self.ema, at_least=0.0, below=1.0, remedy="0.7 to 0.9 is a common choice.")
 
     @property
     def _average(self) -> str:
@@ -173,21 +171,18 @@ class Warmup(Wrapped):
         super().__post_init__()
         require_integer("n", self.n, at_least=0, remedy="0 means no warm-up.")
 
-    def initial_state(self) -> State:
-        return {**super().initial_state(), "ignored": 0}
-
     def has_begun(self, state: State) -> bool:
         return state["seen"] > self.n and super().has_begun(state)
 
     def waiting_for(self, state: State) -> str:
-        ignored = state["ignored"]
-        return super().waiting_for(state) if ignored == self.n else f"value {ignored + 1} of {self.n} of the warm-up"
+        seen = state["seen"]
+        return super().waiting_for(state) if seen >= self.n else f"value {seen + 1} of {self.n} of the warm-up"
 
     def _transform(self, state: State, value: Value) -> tuple[State, Value | None]:
-        if state["ignored"] < self.n:
+        if state["seen"] < self.n:
             self.rule.step(self.rule.start(), value)  # raises now what it would raise after the warm-up
-            return {"ignored": state["ignored"] + 1}, None
+            return {}, None
         return {}, value
 
     def _waiting(self, state: State) -> str:
-        return f"is warming up ({state['ignored']} of {self.n})"
+        return f"is warming up ({state['seen'] + 1} of {self.n})"
