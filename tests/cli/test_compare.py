@@ -112,6 +112,7 @@ def test_arrays_without_a_test_set(heldin, arrays):
         (("--dataset", "digits", "--optimizer", "AdamW", "--optimizer-options", "beta=1"), "Did you mean 'betas'"),
         (("--dataset", "digits", "--scheduler", "CosineAnnealing"), "Did you mean 'CosineAnnealingLR'"),
         (("--dataset", "digits", "--scheduler", "StepLR"), "step_size"),
+        (("--dataset", "digits", "--data", "no_folder", "--scheduler", "StepLR"), "step_size"),  # digits need no files
     ],
 )
 def test_wrong_input_is_refused_with_the_remedy(refused, tmp_path, arguments, message):

@@ -70,6 +70,11 @@ def test_the_default_rule_is_that_of_the_signals_authors(heldin, store):
     assert found["rule"].startswith("FirstMinimum(")
 
 
+def test_rises_of_an_accuracy_do_not_stop(heldin, store):
+    found = json.loads(heldin("replay", "--signal", "test_accuracy", "--json").out)
+    assert found["direction"] == "falls"
+
+
 def test_a_metric_can_be_replayed(heldin, store):
     answer = heldin("replay", "--signal", "val_loss", "--rule", "patience", "--patience", 1)
     assert answer.code == 0

@@ -209,3 +209,14 @@ def test_ctrl_c_ends_cleanly_and_prints_how_to_continue(tmp_path, jobs):
     assert not any(record.done for record in records)
     for path in tmp_path.rglob("epochs.jsonl"):
         assert all(json.loads(line) for line in path.read_text().split("\n")[:-1])
+
+
+def test_records_without_a_test_set_are_shown_by_every_command(heldin):
+    small = ("--dataset", "digits", "--model", "mlp", "--num-samples", 100, "--batch-size", 20, "--epochs", 7)
+    answer = heldin("run", *small, "--num-test", 0, "--signal", "gradient_disparity", "--learning-rate", 1e-6)
+    assert answer.code == 0
+    assert "the training error never fell below" in answer.out + answer.err
+    for command in (("table",), ("table", "--all"), ("replay",), ("report",), ("status",)):
+        assert heldin(*command).code == 0
+    for kind in ("sensitivity", "thresholds"):
+        assert "They have no test metrics: they have no test set." in " ".join(heldin("table", kind).err.split())

@@ -9,7 +9,6 @@ import pytest
 from tests.records import group_of, record_of
 
 from heldin.lab.charts import MAX_POINTS, chart_of
-from heldin.lab.select import outcomes_of
 from heldin.lab.spec import RunSpec
 
 SPEC = RunSpec(dataset="digits", num_samples=200, epochs=4000, signals=())
@@ -24,7 +23,7 @@ def run(loss, *, val=None, signals=None, auc=None, error=None, **changes):
 
 def chart(*records, signal=None):
     group = group_of(*records)
-    drawn = chart_of(group, outcomes_of(group), signal)
+    drawn = chart_of(group, signal)
     json.dumps(drawn, allow_nan=False)
     return drawn
 
@@ -108,7 +107,7 @@ def test_numbers_are_rounded_and_long_curves_thinned():
 
 
 def test_without_finished_runs_there_is_no_chart():
-    assert chart_of(group_of(record_of(SPEC, done=False, test_loss=[1.0])), [], None) is None
+    assert chart_of(group_of(record_of(SPEC, done=False, test_loss=[1.0])), None) is None
 
 
 def test_a_signal_has_the_levels_of_its_default_rule_until_the_stop():

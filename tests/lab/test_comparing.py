@@ -10,6 +10,7 @@ from heldin.lab.engine import Progress
 from heldin.lab.methods import Kind, StoppingMethod
 from heldin.lab.spec import RunSpec
 from heldin.lab.store import Store
+from heldin.rules import NthRise
 
 
 def compared(task, store, **options):
@@ -161,6 +162,8 @@ def test_arrays_of_the_lab_are_compared_too(tmp_path):
         ({"jobs": 0}, "`jobs`"),
         ({"methods": ["kfolds"]}, "Did you mean 'kfold'"),
         ({"methods": ["kfold"], "folds": 0}, "needs folds"),
+        ({"methods": ["gsnr"]}, "one of those that are recorded: gradient_disparity.*Found 'gsnr'"),
+        ({"methods": StoppingMethod(Kind.KFOLD, rule=NthRise(), folds=3)}, "as many folds as are trained, 2. Found 3"),
     ],
 )
 def test_wrong_options_are_refused_before_anything_is_written(options, message, tmp_path):

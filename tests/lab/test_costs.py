@@ -109,3 +109,17 @@ def test_the_number_of_batches_follows_from_the_spec_or_is_given():
         num_batches(RunSpec())
     assert [num_probes(RunSpec(num_samples=n)) for n in (200, 300, 5000)] == [5, 2, 5]
     assert num_probes(RunSpec()) == 5
+    assert num_probes(RunSpec(), "gradient_disparity@s=20") == 20
+    assert num_probes(RunSpec(num_samples=1000), "gradient_disparity@s=20") == 7
+    assert num_probes(RunSpec(num_samples=200), "gradient_disparity@s=2") == 2
+    assert num_probes(RunSpec(batch_size=1)) == 20  # as in the paper
+
+
+@pytest.mark.parametrize(("signal", "probes"), [("gradient_disparity", 5), ("gradient_disparity@s=8", 8)])
+def test_a_signal_costs_as_many_gradients_as_it_has_batches(signal, probes):
+    curve = [1.0, 2.0]
+    spec = RunSpec(num_samples=1280, signals=(signal,))
+    group = group_of(record_of(spec, test_loss=curve, test_error=[0.5, 0.5], **{signal: curve}))
+    method = StoppingMethod(Kind.SIGNAL, signal, NthRise(1))
+    assert total_cost(select(group, method), spec).batch_gradients == 2 * (10 + probes)
+    assert epoch_cost(method, 10).batch_gradients == 10 + probes

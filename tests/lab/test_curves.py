@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heldin.errors import ArgumentError
+from heldin.errors import ArgumentError, StoreError
 from heldin.lab.curves import (
     best_epoch,
     curve_of,
@@ -176,6 +176,13 @@ def test_records_of_the_same_training_are_merged():
     (merged,) = group.full
     assert merged.epochs[0]["signals"] == {"cosine": 0.25, "sign": 0.25}
     assert group.first_folds(2)[0].names == []
+
+
+def test_records_of_the_same_training_with_other_metrics_are_not_mixed():
+    one, other = run(), run(signals=("sign",), values=(0.75,))
+    assert one.epochs[0]["test_loss"] != other.epochs[0]["test_loss"]
+    with pytest.raises(StoreError, match=f"Runs {one.id} and {other.id} are the same training.*--run"):
+        groups([one, other])
 
 
 def test_without_records_there_are_no_groups():

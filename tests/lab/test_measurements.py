@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import heldin
-from heldin.lab.measurements import NUM_SINGLE, Measurements
+from heldin.lab.measurements import Measurements
 from heldin.lab.samples import Split
 from heldin.lab.spec import RunSpec
 from heldin.measuring import NUM_POOLED
@@ -65,7 +65,7 @@ class Watched:
         (8, 4, "cosine@fixed", [4] * 2),
         (15, 8, "cosine", [3] * 5),  # not enough for two: five smaller ones
         (4, 3, "cosine", [1] * 4),
-        (40, 1, "cosine", [1] * NUM_SINGLE),
+        (40, 1, "cosine", [1] * 20),
     ],
 )
 def test_batches_are_disjoint_of_the_size_trained_with_and_five_if_there_are(num_samples, batch_size, signal, sizes):
@@ -111,9 +111,9 @@ def test_losses_are_pooled_over_more_batches_than_are_compared(num_samples, pool
     watched, split = Watched("gradient_disparity[rescale=pooled_std]", batch_size=1), split_of(num_samples)
     (value,) = watched.read(split).values()
     numbers = [number for batch in watched.shown for number in batch]
-    assert len(numbers) == NUM_SINGLE + pooled
+    assert len(numbers) == 20 + pooled
     assert len({*numbers}) == pooled
-    batches, pool = numbers[:NUM_SINGLE], numbers[NUM_SINGLE:]
+    batches, pool = numbers[:20], numbers[20:]
     signal = heldin.GradientDisparity(rescale="pooled_std")
     one_by_one = [[(split.x_train[[i]], split.y_train[[i]]) for i in some] for some in (batches, pool)]
     expected = heldin.measure(watched.model, nn.CrossEntropyLoss(), one_by_one[0], pool=one_by_one[1], signals=[signal])

@@ -32,8 +32,9 @@ def test_fields_added_later_do_not_change_ids_of_earlier_runs():
     assert len({RunSpec().id, RunSpec(num_test=100).id, RunSpec(detailed_readings=4).id}) == 3
 
 
-def test_an_integer_and_the_equal_float_give_the_same_spec():
-    assert RunSpec(scale=1, label_noise=0).id == RunSpec(scale=1.0, label_noise=0.0).id
+@pytest.mark.parametrize("field", ["label_noise", "scale", "learning_rate", "weight_decay", "until_loss"])
+def test_an_integer_and_the_equal_float_give_the_same_spec(field):
+    assert RunSpec(**{field: 1}).id == RunSpec(**{field: 1.0}).id
 
 
 @given(

@@ -120,7 +120,7 @@ def _what(task: str | None, data: Path | None, changes: dict[str, Any]) -> tuple
     """The task or the spec, and the data folder."""
     from heldin.lab.spec import RunSpec, spec_from
 
-    folder, is_file = data, data is not None and not data.is_dir()
+    folder, is_file = data, data is not None and (data.is_file() or data.suffix.lower() == ".npz")
     if task is not None:
         of_task = [name for name in changes if name not in ("epochs", "batch_size")]
         if is_file or of_task:

@@ -59,7 +59,8 @@ def command(
     default = NthRise() if metric or signal is None else parse_signal(signal).signal.rule
     chosen = _rule(rule, patience, threshold, smooth, default=default)
     if direction is None and signal is not None:
-        direction = (Direction.RISES if metric else direction_of(signal)).value
+        falls = signal.endswith(("_accuracy", "_auc"))  # when the model overfits
+        direction = (Direction.FALLS if falls else Direction.RISES if metric else direction_of(signal)).value
     if numbers is not None or signal is None:
         decision = replay_rule(chosen, _read_numbers(str(numbers)), direction=direction)
         if as_json:
@@ -114,9 +115,9 @@ def _row(record: RunRecord, decision: Decision) -> dict[str, object]:
     return {
         "run": record.id,
         "stop": decision.epoch,
-        "test_error": at_stop and at_stop["test_error"],
-        "test_loss": at_stop and at_stop["test_loss"],
-        "last_test_error": record.epochs[-1]["test_error"] if record.epochs else None,
+        "test_error": at_stop and at_stop.get("test_error"),  # None without a test set
+        "test_loss": at_stop and at_stop.get("test_loss"),
+        "last_test_error": record.epochs[-1].get("test_error") if record.epochs else None,
         "done": record.done,
         "title": record.spec.title,
         "why": decision.why,

@@ -10,7 +10,6 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from heldin.lab.conclusion import find_outcome
 from heldin.lab.curves import (
     METRICS,
     Curve,
@@ -25,7 +24,7 @@ from heldin.lab.curves import (
 )
 from heldin.lab.method_tables import correlate
 from heldin.lab.methods import Kind, StoppingMethod, measured_signals, rule_name
-from heldin.lab.select import Outcome, Protocol
+from heldin.lab.select import Protocol, select
 from heldin.lab.spec import parse_signal
 from heldin.lab.store import RunRecord
 from heldin.plotting import needs_log_scale
@@ -51,7 +50,7 @@ class CostPoint(NamedTuple):
     role: str  # "best" (also if it is the default), "default" or "other"
 
 
-def chart_of(group: Group, outcomes: Sequence[Outcome], signal: str | None) -> Json | None:
+def chart_of(group: Group, signal: str | None) -> Json | None:
     """The chart of a group with `signal` first; None if there is nothing to draw."""
     records = group.full or group.folded
     if not records:
@@ -63,7 +62,7 @@ def chart_of(group: Group, outcomes: Sequence[Outcome], signal: str | None) -> J
         "last": last,
         "stride": stride,
         "metrics": [_metric(group, records, name, stride) for name in SHOWN if _is_drawn(records[0], name)],
-        "signals": [_signal(group, label, outcomes, stride) for label in labels],
+        "signals": [_signal(group, label, stride) for label in labels],
     }
 
 
@@ -114,11 +113,11 @@ def _metric(group: Group, records: Sequence[RunRecord], name: str, stride: int) 
     }
 
 
-def _signal(group: Group, label: str, outcomes: Sequence[Outcome], stride: int) -> Json:
+def _signal(group: Group, label: str, stride: int) -> Json:
     measured = [record for record in group.full if has(record, label)]
     curves = [curve_of(record, label) for record in measured]
     means = mean_curve(curves)
-    stops = [_stop(label, rule, outcomes) for rule in RULES]
+    stops = [_stop(group, label, rule) for rule in RULES]
     tested = any(has(record, "test_loss") for record in measured)
     rho = correlate(measured, label).mean_curve if tested else math.nan
     related = [f"Its correlation with the test loss: {rho:+.2f}."] if math.isfinite(rho) else []
@@ -154,18 +153,18 @@ def _level_curves(label: str, means: Sequence[float | None], stride: int) -> lis
     ]
 
 
-def _stop(label: str, rule: str, outcomes: Sequence[Outcome]) -> Json:
+def _stop(group: Group, label: str, rule: str) -> Json:
     """Where a rule fires: on the mean curve, and in each run."""
     method = StoppingMethod(Kind.SIGNAL, label, RULES[rule])
-    on_mean, per_run = (find_outcome(outcomes, method, p) for p in (Protocol.MEAN_CURVE, Protocol.PER_RUN))
+    on_mean, per_run = (select(group, method, p).choices for p in (Protocol.MEAN_CURVE, Protocol.PER_RUN))
     change = "rise" if method.direction is Direction.RISES else "fall"
     return {
         "rule": rule,
         "name": f"at the 5th {change}" if rule == "t1" else f"after 5 {change}s in a row",
         "label": f"5th {change}" if rule == "t1" else f"5 {change}s in a row",
-        "epoch": on_mean.choices[0].stopped if on_mean else None,
-        "runs": [choice.stopped for choice in per_run.choices if choice.stopped is not None] if per_run else [],
-        "num": len(per_run.choices) if per_run else 0,
+        "epoch": on_mean[0].stopped,
+        "runs": [choice.stopped for choice in per_run if choice.stopped is not None],
+        "num": len(per_run),
     }
 
 
@@ -174,8 +173,8 @@ def _describe(stop: Json) -> str:
     epoch, text = "never" if stop["epoch"] is None else f"epoch {stop['epoch']}", f"Stopped {stop['name']}"
     if stop["num"] < 2:
         return f"{text}: {epoch}."
-    num_silent = stop["num"] - len(stop["runs"])
-    runs = ", ".join([*map(str, stop["runs"]), *([f"never in {num_silent}"] if num_silent else [])])
+    num_never = stop["num"] - len(stop["runs"])
+    runs = ", ".join([*map(str, stop["runs"]), *([f"never in {num_never}"] if num_never else [])])
     return f"{text}: {epoch} on the mean curve; in the single runs {runs if stop['runs'] else 'never'}."
 
 

@@ -6,7 +6,7 @@ The runs are those of the engine and the store: they are resumed, run in paralle
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,7 +25,6 @@ from heldin.lab.methods import (
     compared_methods,
     default_method,
     main_methods,
-    measured_signals,
 )
 from heldin.lab.report import write_report
 from heldin.lab.run import find_device
@@ -118,6 +117,7 @@ def compare(
     given = [methods] if isinstance(methods, (str, StoppingMethod)) else methods
     requested = None if given is None else [_parse_method(each, folds) for each in given]
     planned = plan(task, chosen, seeds=seeds, folds=folds, epochs=epochs, batch_size=batch_size, data_root=data_root)
+    _require_recorded(requested or [], planned.specs[0].signals, folds)
     if planned.task is not None:
         planned.task.require_picklable(jobs)
     if progress is not None:
@@ -202,42 +202,46 @@ def _changed(spec: RunSpec, store: Store) -> list[str]:
     ]
 
 
-def _parse_method(method: StoppingMethod | str, folds: int) -> Callable[[Group], StoppingMethod]:
-    """The method of a name; a name that cannot be one is refused before anything is run."""
+def _parse_method(method: StoppingMethod | str, folds: int) -> StoppingMethod:
+    """The method of a name."""
     if isinstance(method, StoppingMethod):
-        return lambda group: method
+        return method
     if method in NAMED:
         kind = NAMED[method]
         if kind is Kind.NEVER:
-            return lambda group: StoppingMethod(kind)
+            return StoppingMethod(kind)
         if folds == 0:
             raise ArgumentError(f"The method {method!r} needs folds. Found `folds = 0`. Leave one of them out.")
-        return lambda group: StoppingMethod(kind, rule=Patience(5), folds=folds, roll_back=True)
+        return StoppingMethod(kind, rule=Patience(5), folds=folds, roll_back=True)
     try:
-        found = authors_method(method)
+        return authors_method(method)
     except ArgumentError as error:
         raise ArgumentError(
             f"A method should be the label of a signal, or one of {', '.join(NAMED)}. Found {method!r}."
             + near_match(method, NAMED)
         ) from error
-    return lambda group: _recorded(found, group)
 
 
-def _recorded(method: StoppingMethod, group: Group) -> StoppingMethod:
-    measured = measured_signals(group)
-    if method.signal not in measured:
-        raise ArgumentError(
-            f"The signal {method.signal!r} was not recorded. Recorded: {', '.join(measured)}."
-            + near_match(method.signal, measured)
-        )
-    return method
+def _require_recorded(methods: Iterable[StoppingMethod], signals: Sequence[str], folds: int) -> None:
+    """Refuse methods that the runs will not support, before anything is run."""
+    for method in methods:
+        if method.signal is not None and method.signal not in signals:
+            raise ArgumentError(
+                f"A signal to compare should be one of those that are recorded: {', '.join(signals)}. "
+                f"Found {method.signal!r}. Leave it out, or compare a `RunSpec` that names it among its signals."
+            )
+        if method.folds not in (None, folds):
+            raise ArgumentError(
+                f"A method should have as many folds as are trained, {folds}. Found {method.folds} in {method.name!r}. "
+                f"Pass `folds = {method.folds}`."
+            )
 
 
 def _conclude(
     planned: Plan,
     records: Sequence[RunRecord],
     store: Store,
-    requested: Sequence[Callable[[Group], StoppingMethod]] | None,
+    requested: Sequence[StoppingMethod] | None,
     report: Path | str | None,
 ) -> Comparison:
     [group] = groups(records)
@@ -246,7 +250,7 @@ def _conclude(
     competing = main_methods(group)
     if requested is not None:
         kept = [each for each in competing if each.kind is Kind.NEVER or each == default_method(group)]
-        competing = list(dict.fromkeys([*kept, *(method(group) for method in requested)]))
+        competing = list(dict.fromkeys([*kept, *requested]))
         listed = [*(each for each in listed if not each.realizable), *competing]
 
     timings = {record.id: store.folder(record.spec).timings() for record in records}

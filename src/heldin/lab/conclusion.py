@@ -86,10 +86,11 @@ def hardly_learned(group: Group) -> str | None:
     errors = {name: [e for r in full for e in curve_of(r, name) if e is not None] for name in names}
     if all(min(values) > HARDLY * max(values) for values in errors.values()):
         found = f"the training error never fell below {100.0 * min(errors['train_error']):.1f} %"
-    elif (chance := _chance(full)) is not None and all(min(errors[name]) > CHANCE[name] * chance for name in ERRORS):
+    elif (chance := _chance(full)) is not None and all(min(errors[name]) > CHANCE[name] * chance for name in names):
+        which = "test_error" if "test_error" in names else "train_error"
         found = (
-            f"the test error never fell below {100.0 * min(errors['test_error']):.1f} %, and a guess has about "
-            f"{100.0 * chance:.0f} %"
+            f"the {'test' if which == 'test_error' else 'training'} error never fell below "
+            f"{100.0 * min(errors[which]):.1f} %, and a guess has about {100.0 * chance:.0f} %"
         )
     elif all(map(_ends_constant, full)):
         stayed = " and the ".join(

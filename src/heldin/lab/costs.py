@@ -18,6 +18,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from heldin.errors import ArgumentError, require_integer
+from heldin.lab.measurements import default_batches
 from heldin.lab.methods import FOLD_KINDS, ORACLES, Kind, StoppingMethod
 from heldin.lab.select import Outcome
 from heldin.lab.spec import RunSpec, parse_signal
@@ -72,12 +73,13 @@ def num_batches(spec: RunSpec, num_samples: int | None = None) -> int:
     return math.ceil(found / spec.batch_size)
 
 
-def num_probes(spec: RunSpec, num_samples: int | None = None) -> int:
-    """s, the number of probe batches of a signal: 5, or fewer if the data has fewer batches."""
+def num_probes(spec: RunSpec, signal: str | None = None, num_samples: int | None = None) -> int:
+    """s, the number of probe batches of a signal: 5 or as many as it names, or fewer if the data has fewer batches."""
+    wanted = (None if signal is None else parse_signal(signal).num_batches) or default_batches(spec)
     found = spec.num_samples if spec.num_samples is not None else num_samples
     if found is None or found < 2 * spec.batch_size:  # smaller batches are drawn then
-        return NUM_BATCHES
-    return min(NUM_BATCHES, found // spec.batch_size)
+        return wanted if found is None else min(wanted, NUM_BATCHES)
+    return min(wanted, found // spec.batch_size)
 
 
 def total_cost(outcome: Outcome, spec: RunSpec, num_samples: int | None = None) -> Cost | None:
@@ -87,7 +89,7 @@ def total_cost(outcome: Outcome, spec: RunSpec, num_samples: int | None = None) 
     """
     if outcome.method.kind in ORACLES:
         return None
-    batches, probes = num_batches(spec, num_samples), num_probes(spec, num_samples)
+    batches, probes = num_batches(spec, num_samples), num_probes(spec, outcome.method.signal, num_samples)
     num_seeds = len(outcome.seeds)
     trained = sum(choice.trained for choice in outcome.choices) / num_seeds
     retrained = sum(choice.retrained for choice in outcome.choices) / num_seeds
@@ -95,13 +97,16 @@ def total_cost(outcome: Outcome, spec: RunSpec, num_samples: int | None = None) 
     return each.times(trained) + _training(batches).times(retrained)
 
 
-def epoch_cost(method: StoppingMethod, batches: int, *, probes: int = NUM_BATCHES, batch_size: int = 128) -> Cost:
-    """The cost of one epoch of one model; an epoch of k-fold costs k of these."""
+def epoch_cost(method: StoppingMethod, batches: int, *, probes: int | None = None, batch_size: int = 128) -> Cost:
+    """The cost of one epoch of one model; an epoch of k-fold costs k of these.
+
+    `probes` is the number of probe batches; None: 5, or as many as the signal names.
+    """
     if method.kind in FOLD_KINDS and method.folds is not None:
         return _training(batches * (method.folds - 1) / method.folds) + Cost(batch_evaluations=batches / method.folds)
     if method.kind is Kind.SIGNAL and method.signal is not None:
         request = parse_signal(method.signal)
-        cost = request.signal.needs.cost(probes, batch_size)
+        cost = request.signal.needs.cost(probes or request.num_batches or NUM_BATCHES, batch_size)
         if request.training:
             cost = replace(cost, batch_gradients=0.0)  # those of training
         return _training(batches) + cost

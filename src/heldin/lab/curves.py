@@ -15,6 +15,7 @@ from dataclasses import dataclass, fields, replace
 from typing import NamedTuple, TypeAlias
 
 from heldin.errors import ArgumentError, StoreError, near_match
+from heldin.lab.schema import encode_json
 from heldin.lab.spec import RunSpec, parse_signal
 from heldin.lab.store import RunRecord
 from heldin.types import Direction
@@ -110,7 +111,7 @@ def groups(records: Iterable[RunRecord]) -> list[Group]:
     """Group records by setting, in the order in which the settings first appear.
 
     Raises:
-        StoreError: A dataset changed from one run to another.
+        StoreError: A dataset changed from one run to another, or two records of the same training have other metrics.
     """
     records = list(records)
     require_one_version(records)
@@ -185,16 +186,25 @@ def _group(members: list[RunRecord]) -> Group:
 
 def _merge(one: RunRecord, other: RunRecord) -> RunRecord:
     """One record with the signals of two records of the same training."""
+    if _metrics(one) != _metrics(other):
+        raise StoreError(
+            f"Runs {one.id} and {other.id} are the same training with different signals, so their metrics should be "
+            "the same. Found other ones: they were trained on other machines or with other versions. Name one of them "
+            "with --run, or move one to another store."
+        )
     spec = one.spec.with_(
         signals=tuple(dict.fromkeys([*one.spec.signals, *other.spec.signals])),
         detailed_readings=one.spec.detailed_readings or other.spec.detailed_readings,
     )
-    epochs = []
-    for number, line in enumerate(one.epochs):
-        theirs = other.epochs[number] if number < len(other.epochs) else {"signals": {}}
-        signals = {**line["signals"], **theirs["signals"], **line["signals"]}
-        epochs.append({**theirs, **line, "signals": signals})
-    return replace(one, spec=spec, epochs=tuple(epochs))
+    both = zip(one.epochs, other.epochs, strict=True)
+    epochs = tuple({**theirs, **ours, "signals": ours["signals"] | theirs["signals"]} for ours, theirs in both)
+    return replace(one, spec=spec, epochs=epochs)
+
+
+def _metrics(record: RunRecord) -> object:
+    """All that was recorded except measurements, in a form in which NaN equals NaN."""
+    measured = ("signals", "readings", "after_epoch")
+    return encode_json([{name: line[name] for name in line if name not in measured} for line in record.epochs])
 
 
 @dataclass(frozen=True)

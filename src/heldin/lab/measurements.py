@@ -20,13 +20,16 @@ from heldin.probing.isolation import derive_seed
 from heldin.probing.losses import LossFunction
 from heldin.signals import Memory, Signal
 
-NUM_SINGLE = 20  # batches for signals on batches of one sample, as in the paper
+
+def default_batches(spec: RunSpec) -> int:
+    """The number of batches that a signal is measured on; 20 for batches of one sample, as in the paper."""
+    return 20 if spec.batch_size == 1 else NUM_BATCHES
 
 
 def create_recorder(spec: RunSpec, model: nn.Module, loss: LossFunction, split: Split) -> Recorder:
     """The recorder of detailed readings, on the batches of signals marked `@fixed`."""
-    num = NUM_SINGLE if spec.batch_size == 1 else NUM_BATCHES
-    batches = probe_batches(spec, split.x_train, split.y_train, num, derive_seed(spec.seed, "draw", 0))
+    seed = derive_seed(spec.seed, "draw", 0)
+    batches = probe_batches(spec, split.x_train, split.y_train, default_batches(spec), seed)
     return Recorder(model, loss, batches, seed=derive_seed(spec.seed, "probe", 0))
 
 
@@ -44,7 +47,7 @@ class Measurements:
         for label in spec.signals:
             signal, fixed, num_batches, training = parse_signal(label)
             probes: Probes = "training" if training else "fixed" if fixed else "fresh"
-            which = probes, num_batches or (NUM_SINGLE if spec.batch_size == 1 else NUM_BATCHES)
+            which = probes, num_batches or default_batches(spec)
             signals.setdefault(which, {})[label] = signal
         self.readers = {
             (probes, num): SignalReader(

@@ -232,11 +232,12 @@ def spread(outcomes: Sequence[Outcome], metric: str = "test_loss", *, only_fired
 
 
 def _value(outcome: Outcome, metric: str) -> float:
-    if metric == "test_accuracy":
-        return 1.0 - outcome.metrics["test_error"].mean
-    if metric not in outcome.metrics:
-        raise ArgumentError(f"These runs have no {metric!r}. They have {', '.join(outcome.metrics)}.")
-    return outcome.metrics[metric].mean
+    recorded = "test_error" if metric == "test_accuracy" else metric
+    if recorded not in outcome.metrics:
+        known = ", ".join(outcome.metrics) or "no test metrics: they have no test set"
+        raise ArgumentError(f"These runs have no {metric!r}. They have {known}.")
+    value = outcome.metrics[recorded].mean
+    return 1.0 - value if metric == "test_accuracy" else value
 
 
 def sensitivity(spreads: Iterable[Spread]) -> float:

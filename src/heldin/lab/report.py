@@ -192,7 +192,7 @@ class _Setting:
         winner = best_outcome(self.outcomes)
         self.best = answer.best if answer is not None else winner.method if winner is not None else None
         self.conclusion = conclude(group, self.outcomes, signal=self.signal) if answer is None else answer.lines[0]
-        self.chart = chart_of(group, self.outcomes, self.signal)
+        self.chart = chart_of(group, self.signal)
         self.charts = [] if self.chart is None else [self.chart]  # in the order of the figures in the section
 
     @property

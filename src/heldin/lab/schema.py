@@ -39,7 +39,7 @@ class Range(NamedTuple):
 
 
 RANGES = {
-    "loss": Range(0.0, math.inf, nan=True),
+    "loss": Range(-math.inf, math.inf, nan=True),  # a user's loss may be negative
     "error": Range(0.0, 1.0, nan=False),
     "top5": Range(0.0, 1.0, nan=False),
     "auc": Range(0.0, 1.0, nan=True),  # NaN if one of the two classes is missing

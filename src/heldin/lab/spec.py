@@ -190,7 +190,7 @@ class RunSpec:
                     f"Write [{short_repr(found)}]."
                 )
             object.__setattr__(self, name, tuple(found))
-        for name in ("label_noise", "scale", "learning_rate", "weight_decay"):  # 1 and 1.0 are the same spec
+        for name in ("label_noise", "scale", "learning_rate", "weight_decay", "until_loss"):  # 1 equals 1.0 in a spec
             value = getattr(self, name)
             if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= sys.float_info.max:
                 object.__setattr__(self, name, float(value))
