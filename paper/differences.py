@@ -46,19 +46,19 @@ def metric_difference(
     )
 
 
-def best_difference(group: RunGroup, key: str, methods: Mapping[str, Sequence[StoppingMethod]], metric: str) -> Result:
-    """Return the same for the best of several methods and the best of others, by the mean over the seeds.
+def best_difference(group: RunGroup, key: str, methods: Mapping[str, Mapping[str, Sequence[StoppingMethod]]]) -> Result:
+    """Return the accuracy of the best of several methods minus that of the best of others, seed by seed.
 
-    Methods that stop in every run come before the others.
+    The best have the highest mean over the seeds. `methods` has the methods of each protocol by their names in remarks;
+    those that stop in every run come before the others. A protocol without methods has no number.
     """
-    everything = [method for listed in methods.values() for method in listed]
-    if not can_evaluate(group, *everything):
-        return Result()
-    group = _of_common_seeds(group, everything)
     rows: list[Row] = []
-    for protocol in PROTOCOLS:
-        best = {name: _best(group, listed, protocol, metric) for name, listed in methods.items()}
-        rows.append((key, protocol, *_difference(group, best, protocol, metric)))
+    for protocol, named in methods.items():
+        everything = [method for listed in named.values() for method in listed]
+        if all(named.values()) and can_evaluate(group, *everything):
+            common = _of_common_seeds(group, everything)
+            best = {name: _most_accurate(common, listed, protocol) for name, listed in named.items()}
+            rows.append((key, protocol, *_difference(common, best, protocol, "accuracy")))
     return Result.from_rows(rows)
 
 
@@ -68,9 +68,9 @@ def _of_common_seeds(group: RunGroup, methods: Sequence[StoppingMethod]) -> RunG
     return group.only(seeds) if seeds else group
 
 
-def _best(group: RunGroup, methods: Sequence[StoppingMethod], protocol: str, metric: str) -> StoppingMethod:
+def _most_accurate(group: RunGroup, methods: Sequence[StoppingMethod], protocol: str) -> StoppingMethod:
     fired = [method for method in methods if not stop_remark(group, method, protocol)]
-    return max(fired or methods, key=lambda method: mean([*metric_by_seed(group, method, protocol, metric).values()]))
+    return max(fired or methods, key=lambda each: mean([*metric_by_seed(group, each, protocol, "accuracy").values()]))
 
 
 def _difference(

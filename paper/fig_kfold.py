@@ -140,6 +140,7 @@ NOISY_ITEM = Item(
     "over all epochs, as in the paper; without the first ten epochs the two are similar per run, and on the mean curve "
     "the validation loss follows the test loss more closely. On CIFAR-10 it follows more closely than disparity does, "
     "with noisy labels too.",
+    at_paper_size="As tab:kfoldn.",
     seconds=seconds_of,
     inline=(LATER,),
 )

@@ -1,12 +1,18 @@
 """Tables robustness (limited data) and robustnessn (noisy labels): twenty stopping thresholds."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from paper.differences import best_difference
-from paper.harness import PROTOCOLS, Item, Result, Row, RunGroup, Runs, merge
+from paper.harness import PROTOCOLS, Item, Result, Runs, merge
 from paper.settings import LIMITED, LIMITED_CIFAR100, NOISY, Setting, all_runs, seconds_of
-from paper.stops import METHOD_NAMES, group_of, stop_remark
-from paper.threshold_sweep import threshold_methods, threshold_outcomes, threshold_results
+from paper.stops import METHOD_NAMES, group_of
+from paper.threshold_sweep import counting_thresholds, threshold_results
+
+LEFT_OUT = (
+    "As in the paper's means, a patience at which one of the two rules does not fire is left out of best, mean, std "
+    "and worst, and of their epochs. Single thresholds that never fire, also in the linked tables and their means, are "
+    "read at the last epoch."
+)
 
 
 def build(runs: Runs, settings: Sequence[Setting], *, in_detail: Sequence[str] = ()) -> Result:
@@ -16,21 +22,12 @@ def build(runs: Runs, settings: Sequence[Setting], *, in_detail: Sequence[str] =
         group = group_of(runs, setting)
         if group is None:
             continue
-        parts += [Result.from_rows(_best_epoch(runs, group, setting, name)) for name in ("gd", "cv")]
-        methods = {METHOD_NAMES[name]: threshold_methods(runs, setting, name) for name in ("gd", "cv")}
-        if all(methods.values()):
-            parts.append(best_difference(group, f"{setting.key}.gd-cv.best", methods, "accuracy"))
+        counting = {
+            protocol: {METHOD_NAMES[name]: counting_thresholds(runs, setting, name, protocol) for name in ("gd", "cv")}
+            for protocol in PROTOCOLS
+        }
+        parts.append(best_difference(group, f"{setting.key}.gd-cv.best", counting))
     return merge(*parts)
-
-
-def _best_epoch(runs: Runs, group: RunGroup, setting: Setting, name: str) -> Iterator[Row]:
-    """The epoch of the threshold with the best accuracy."""
-    for protocol in PROTOCOLS:
-        outcomes = threshold_outcomes(runs, setting, name, protocol)
-        if outcomes:
-            best = min(outcomes, key=lambda outcome: outcome.metrics["test_error"].mean)
-            remark = stop_remark(group, best.method, protocol)
-            yield f"{setting.key}.{name}.best.epoch", protocol, best.epoch, remark
 
 
 LIMITED_ITEM = Item(
@@ -40,9 +37,8 @@ LIMITED_ITEM = Item(
     stage=1,
     specs=all_runs(LIMITED),
     build=lambda runs: build(runs, LIMITED, in_detail=(LIMITED_CIFAR100.key,)),
-    laptop="As tab:kfoldl. As in the paper's means, a patience at which one of the two rules does not fire is left out "
-    "of best, mean, std and worst. Single thresholds that never fire, also in the linked tables and their means, are "
-    "read at the last epoch.",
+    laptop=f"As tab:kfoldl. {LEFT_OUT}",
+    at_paper_size="As tab:kfoldl.",
     seconds=seconds_of,
 )
 NOISY_ITEM = Item(
@@ -52,8 +48,7 @@ NOISY_ITEM = Item(
     stage=1,
     specs=all_runs(NOISY),
     build=lambda runs: build(runs, NOISY),
-    laptop="As tab:kfoldn. As in the paper's means, a patience at which one of the two rules does not fire is left out "
-    "of best, mean, std and worst. Single thresholds that never fire, also in the linked tables and their means, are "
-    "read at the last epoch.",
+    laptop=f"As tab:kfoldn. {LEFT_OUT}",
+    at_paper_size="As tab:kfoldn.",
     seconds=seconds_of,
 )

@@ -55,27 +55,39 @@ def threshold_methods(runs: Runs, setting: Setting, name: str) -> list[StoppingM
     return [replace(method, rule=rule) for rule in thresholds()]
 
 
+def epochs_at_thresholds(runs: Runs, setting: Setting, name: str, protocol: str) -> list[dict[int | None, int]]:
+    """Return the stopping epochs by seed at each threshold, or under None for the mean curve; empty if it was not run.
+
+    A patience counts for a seed if t1 and t2 both fire at it; seeds for which it does not are left out.
+    """
+    # PAPER: does not say which thresholds its means leave out. That of the epochs with k-fold on CIFAR-100, 38.33, is
+    # the mean over the patiences 1 to 6, at which t1 and t2 both fire; so are those of loss and accuracy.
+    group, methods = group_of(runs, setting), threshold_methods(runs, setting, name)
+    found = [stop_epochs(group, method, protocol) for method in methods] if group else []
+    both = [*zip(found[: len(found) // 2], found[len(found) // 2 :], strict=True)] * 2  # t1 of all patiences, then t2
+    return [
+        {seed: epoch for seed, epoch in epochs.items() if all(seed in each for each in pair)}
+        for epochs, pair in zip(found, both, strict=True)
+    ]
+
+
 def metric_at_thresholds(
     runs: Runs, setting: Setting, name: str, protocol: str, metric: str, *, only_fired: bool = True
 ) -> list[dict[int, float]]:
     """Return a metric by seed at each threshold, as printed; empty if it was not run or not recorded.
 
-    A patience counts for a seed if t1 and t2 both fire at it; seeds for which it does not are left out, unless
-    `only_fired` is False: then they are read at the last epoch.
+    Seeds are left out as in `epochs_at_thresholds`, unless `only_fired` is False: then they are read at the last epoch.
     """
-    # PAPER: does not say which thresholds its means leave out. That of the epochs with k-fold on CIFAR-100, 38.33, is
-    # the mean over the patiences 1 to 6, at which t1 and t2 both fire; so are those of loss and accuracy.
     group, methods = group_of(runs, setting), threshold_methods(runs, setting, name)
     found = [metric_by_seed(group, method, protocol, metric) for method in methods] if group else []
-    if group is None or not all(found):
+    if not all(found):
         return []
     if not only_fired:
         return found
-    fired = [stop_epochs(group, method, protocol) for method in methods]
-    both = [*zip(fired[: len(fired) // 2], fired[len(fired) // 2 :], strict=True)] * 2  # t1 of all patiences, then t2
+    counting = epochs_at_thresholds(runs, setting, name, protocol)
     return [
-        {seed: value for seed, value in values.items() if all(seed in each or None in each for each in pair)}
-        for values, pair in zip(found, both, strict=True)
+        {seed: value for seed, value in values.items() if seed in epochs or None in epochs}
+        for values, epochs in zip(found, counting, strict=True)
     ]
 
 
@@ -83,6 +95,18 @@ def means_over_thresholds(values: Sequence[Mapping[int, float]]) -> dict[int, fl
     """Return for each seed the mean over the thresholds that count for it."""
     seeds = sorted({seed for each in values for seed in each})
     return {seed: mean([each[seed] for each in values if seed in each]) for seed in seeds}
+
+
+def counting_thresholds(runs: Runs, setting: Setting, name: str, protocol: str) -> list[StoppingMethod]:
+    """Return the thresholds that count for every seed for which any counts."""
+    methods, epochs = threshold_methods(runs, setting, name), epochs_at_thresholds(runs, setting, name, protocol)
+    return [methods[index] for index in _for_every_seed(epochs)]
+
+
+def _for_every_seed(values: Sequence[Mapping[int | None, float]]) -> list[int]:
+    """Return the places of the thresholds that count for every seed for which any counts."""
+    seeds = {seed for each in values for seed in each}
+    return [index for index, each in enumerate(values) if each and each.keys() == seeds]
 
 
 def threshold_outcomes(runs: Runs, setting: Setting, name: str, protocol: str) -> list[Outcome]:
@@ -110,32 +134,33 @@ def threshold_remarks(runs: Runs, settings: Sequence[Setting], protocol: str) ->
 
 
 def _summary_rows(runs: Runs, setting: Setting, name: str) -> Iterator[Row]:
-    """Best and worst, read seed by seed at their threshold, mean and std, and the epochs of thresholds that fire.
+    """Best and worst, read seed by seed at their threshold, mean and std, and the epochs.
 
     Best, worst and std are over the thresholds that count for every seed.
     """
     key = f"{setting.key}.{name}"
     for protocol in PROTOCOLS:
-        outcomes = threshold_outcomes(runs, setting, name, protocol)
         remark = threshold_remark(runs, [setting], name, protocol)
+        epochs = epochs_at_thresholds(runs, setting, name, protocol)
+        counting = _for_every_seed(epochs)
         for metric in KFOLD_METRICS:
             values = metric_at_thresholds(runs, setting, name, protocol, metric)
-            by_seed = means_over_thresholds(values)
-            counting = [each for each in values if each and len(each) == len(by_seed)]  # for every seed
-            if not counting:
+            if not values or not counting:
                 continue
-            means = [mean([*each.values()]) for each in counting]
-            low, high = (counting[means.index(choose(means))] for choose in (min, max))
+            means = {index: mean([*values[index].values()]) for index in counting}
+            low, high = (choose(means, key=means.__getitem__) for choose in (min, max))
             best, worst = (low, high) if metric == "loss" else (high, low)
-            yield f"{key}.best.{metric}", protocol, estimate([*best.values()]), remark
+            yield f"{key}.best.{metric}", protocol, estimate([*values[best].values()]), remark
             if metric == "loss":  # the start of the printed range, which is not always the loss printed as the best
-                yield f"{key}.lowest.{metric}", protocol, estimate([*low.values()]), remark
-            yield f"{key}.worst.{metric}", protocol, estimate([*worst.values()]), remark
-            yield f"{key}.mean.{metric}", protocol, estimate([*by_seed.values()]), remark
-            yield f"{key}.std.{metric}", protocol, point_estimate(statistics.pstdev(means)), remark
-        epochs = [each.epoch.mean for each in _fired(outcomes)]
+                yield f"{key}.lowest.{metric}", protocol, estimate([*values[low].values()]), remark
+            if metric == "accuracy":
+                yield f"{key}.best.epoch", protocol, estimate([*epochs[best].values()]), remark
+            yield f"{key}.worst.{metric}", protocol, estimate([*values[worst].values()]), remark
+            yield f"{key}.mean.{metric}", protocol, estimate([*means_over_thresholds(values).values()]), remark
+            yield f"{key}.std.{metric}", protocol, point_estimate(statistics.pstdev(means.values())), remark
+        stops = [mean([*epochs[index].values()]) for index in counting]
         for statistic, compute in (("mean", mean), ("std", statistics.pstdev), ("first", min), ("last", max)):
-            number = point_estimate(compute(epochs)) if epochs else None
+            number = point_estimate(compute(stops)) if stops else None
             yield f"{key}.{statistic}.epoch", protocol, number, remark
 
 

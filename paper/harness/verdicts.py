@@ -67,8 +67,9 @@ class JudgedItem:
 
     def _verdict(self, claim: Claim, claims: Mapping[str, Claim], protocol: str) -> Verdict:
         found = judge(claim, self.result.numbers, claims, protocol)
+        is_missing = number_of(self.result.numbers, claim.key, protocol) is None
         has_remark = protocol in self.result.remarks.get(claim.key, {})
-        return Verdict.NEVER_STOPPED if found is Verdict.NOT_RUN and has_remark else found
+        return Verdict.NEVER_STOPPED if found is Verdict.NOT_RUN and is_missing and has_remark else found
 
     @property
     def headline(self) -> str:
@@ -233,9 +234,14 @@ def headline_table(headlines: Sequence[Headline], judged: Mapping[str, Sequence[
     return Table(HEADLINE_COLUMNS, tuple(rows))
 
 
+def _is_printed(claim: Claim) -> bool:
+    """Return whether the paper prints a number; 1 and -1 stand for a sign."""
+    return abs(claim.value) != 1.0
+
+
 def _printed_values(claims: Iterable[tuple[JudgedItem, Claim]]) -> list[float]:
-    """Return the numbers that the paper prints; 1 and -1 stand for a sign."""
-    return [claim.value for _, claim in claims if abs(claim.value) != 1.0]
+    """Return the numbers that the paper prints."""
+    return [claim.value for _, claim in claims if _is_printed(claim)]
 
 
 def _listed(*texts: str) -> str:
@@ -278,19 +284,20 @@ class _Comparison:
         """Describe it: the mean, the paper's if it has more comparisons, how many agree, the same on the mean curve."""
         known = [(each, claim) for each, claim in self.claims if number_of(each.result.numbers, claim.key, PER_RUN)]
         printed = self.headline.mean_text(_printed_values(known)) if len(known) < self.num_claimed else ""
-        ours = self.headline.mean_text(self.per_run.values)
+        ours = self.headline.mean_text(self.per_run.printed)
         text = _listed(f"{ours} (paper there: {printed})" if printed else ours, self.per_run.counts)
         other = self.mean_curve
         if other is None or other.counts == self.per_run.counts:
             return text
-        return f"{text}; on the mean curve {_listed(self.headline.mean_text(other.values), other.counts)}"
+        return f"{text}; on the mean curve {_listed(self.headline.mean_text(other.printed), other.counts)}"
 
 
 @dataclass(frozen=True)
 class _Agreement:
     """Our numbers for the claims of a headline: those that agree with it, and those that clearly do or do not."""
 
-    values: tuple[float, ...]
+    num: int
+    printed: tuple[float, ...]  # those for which the paper prints a number; all if it prints none
     agreeing: int
     clearly: int | None  # None without a spread over seeds
     clearly_not: int
@@ -298,12 +305,13 @@ class _Agreement:
 
     @classmethod
     def of(cls, headline: Headline, claims: Sequence[tuple[JudgedItem, Claim]], protocol: str) -> _Agreement:
-        values, sizes, agrees = [], [], Counter[tuple[bool, bool | None]]()
+        values, printed, sizes, agrees = [], [], [], Counter[tuple[bool, bool | None]]()
         for judged, claim in claims:
             ours = number_of(judged.result.numbers, claim.key, protocol)
             if ours is None:
                 continue
             values.append(ours.mean)
+            printed += [ours.mean] * _is_printed(claim)
             sizes.append(ours.num)
             if headline.sign:
                 agrees[ours.mean * headline.sign > 0, None if ours.std is None else is_clear(ours)] += 1
@@ -312,16 +320,13 @@ class _Agreement:
                 agrees[verdicts.get(protocol, verdicts.get(NO_PROTOCOL)) is Verdict.REPRODUCED, None] += 1
         has_spread = any(clear is not None for _, clear in agrees)
         return cls(
-            tuple(values),
+            len(values),
+            tuple(printed or values),
             sum(num for (agreeing, _), num in agrees.items() if agreeing),
             agrees[True, True] if has_spread else None,
             agrees[False, True],
             (min(sizes), max(sizes)) if headline.sign and sizes and protocol == PER_RUN else None,
         )
-
-    @property
-    def num(self) -> int:
-        return len(self.values)
 
     @property
     def seeds(self) -> str:

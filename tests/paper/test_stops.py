@@ -7,7 +7,7 @@ from heldin.lab.methods import Kind, StoppingMethod
 from heldin.lab.spec import RunSpec
 from heldin.rules import ConsecutiveRises, NthRise
 from paper.differences import best_difference, epoch_difference, metric_difference
-from paper.harness import MEAN_CURVE, PER_RUN, Runs
+from paper.harness import MEAN_CURVE, PER_RUN, PROTOCOLS, Runs
 from paper.stops import metric_by_seed, rise_epochs, stop_epochs, stop_numbers
 
 SIGNALS = ("gradient_disparity", "gradient_variance")
@@ -121,7 +121,7 @@ def test_the_best_methods_are_compared_seed_by_seed(make_group):
         name: [StoppingMethod(Kind.SIGNAL, signal, NthRise(p)) for p in (1, 3)]
         for name, signal in zip(("a", "b"), SIGNALS, strict=True)
     }
-    found = best_difference(group, "x", methods, "accuracy").numbers["x"][PER_RUN]
+    found = best_difference(group, "x", dict.fromkeys(PROTOCOLS, methods)).numbers["x"][PER_RUN]
     best, other = (metric_by_seed(group, methods[name][0], PER_RUN, "accuracy") for name in ("a", "b"))
     assert found == estimate([best[seed] - other[seed] for seed in best])  # an earlier stop is better
     assert found.num == 2

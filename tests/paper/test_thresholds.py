@@ -9,11 +9,13 @@ from paper.harness import MEAN_CURVE, PER_RUN, PROTOCOLS, Runs
 from paper.settings import KFOLD_SETTINGS, LIMITED_CIFAR100, LIMITED_MNIST
 from paper.stops import group_of, metric_by_seed
 from paper.threshold_sweep import (
+    epochs_at_thresholds,
     means_over_thresholds,
     metric_at_thresholds,
     threshold_methods,
     threshold_outcomes,
     threshold_remark,
+    threshold_results,
 )
 
 
@@ -70,12 +72,24 @@ def test_thresholds_that_do_not_fire_are_counted(runs, robustness, protocol, wor
     assert protocol not in robustness.numbers.get("c100_r34.cv.t2_10.epoch", {})
 
 
-def test_the_best_thresholds_are_compared_seed_by_seed(runs, robustness):
-    gd, cv = (
-        max(metric_at_thresholds(runs, LIMITED_MNIST, name, PER_RUN, "accuracy"), key=lambda each: sum(each.values()))
-        for name in ("gd", "cv")
-    )
-    assert robustness.numbers["mnist_alexnet.gd-cv.best"][PER_RUN] == estimate([gd[seed] - cv[seed] for seed in gd])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("key", ["c10_vgg13", "mnist_alexnet"])
+def test_the_best_thresholds_are_those_of_the_rows_above_them(robustness, key, protocol):
+    gd, cv = (robustness.numbers[f"{key}.{name}.best.accuracy"][protocol] for name in ("gd", "cv"))
+    assert robustness.numbers[f"{key}.gd-cv.best"][protocol].mean == pytest.approx(gd.mean - cv.mean)
+
+
+def test_epochs_are_those_of_the_thresholds_that_count(make_record):
+    """Both rules fire up to patience 2. Patience 3, at which only t1 fires, would have the best accuracy."""
+    curve = [0.0, 1.0, 2.0, 1.0, 2.0, 1.0, 2.0, 1.0]
+    (spec,) = LIMITED_MNIST.full("laptop", [0])
+    errors = {"test_error": [1.0 - epoch / 100 for epoch in range(8)]}
+    runs = Runs("laptop", [make_record(spec, **dict.fromkeys(spec.signals, curve), **errors)])
+    assert epochs_at_thresholds(runs, LIMITED_MNIST, "gd", PER_RUN) == 2 * ([{0: 1}, {0: 2}] + [{}] * 8)
+    numbers = threshold_results(runs, [LIMITED_MNIST]).numbers
+    assert {
+        name: numbers[f"mnist_alexnet.gd.{name}.epoch"][PER_RUN].mean for name in ("best", "mean", "first", "last")
+    } == {"best": 2.0, "mean": 1.5, "first": 1.0, "last": 2.0}
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

@@ -66,6 +66,14 @@ def test_remarks_are_shown_next_to_a_number_or_instead_of_it():
     assert second["verdict"] == "never stopped (per run); never stopped (mean curve)"
 
 
+def test_a_number_whose_counterpart_was_not_run_is_not_run_also_if_some_rules_did_not_fire():
+    claim = Claim("tab:x", "gd", 38.0, against="cv")
+    numbers = {"gd": {PER_RUN: Estimate(37.0, None, 1)}}
+    remarks = {"gd": {PER_RUN: "4 of 20 thresholds did not fire"}}
+    (row,) = JudgedItem(ITEM, (claim,), Result(numbers=numbers, remarks=remarks)).table().rows
+    assert row["verdict"].startswith("not run (per run)")
+
+
 def test_the_summary_counts_verdicts_on_statements_and_on_numbers(judged):
     rows = summary(judged).rows
     assert [row["item"] for row in rows] == ["tab:tiny", "fig:same", "all"]
@@ -93,7 +101,7 @@ def test_a_headline_has_the_papers_numbers_ours_at_each_size_and_a_verdict():
         "claim": "It is lower.",
         "paper": "-0.75 points, 4 of 5",  # 1 and -1 stand for a sign, so the mean is over the printed numbers
         PAPER: "+1 points, 0 of 1",  # the paper prints only a sign there
-        LAPTOP: "-0.775 points (paper there: -0.75 points), 3 of 4 (2 clearly, 1 clearly not); "
+        LAPTOP: "-2 points (paper there: -0.75 points), 3 of 4 (2 clearly, 1 clearly not); "
         "on the mean curve -3 points, 4 of 4 (4 clearly)",
         "verdict": "unclear (paper's size, 1 seed); holds (laptop)",
         "items": "tab:x",
