@@ -45,15 +45,13 @@ def specs(profile: str) -> list[RunSpec]:
 
 
 def build(runs: Runs) -> Result:
-    """One point per run, at its last epoch; and all epochs of all runs."""
+    """One point per run, at its last epoch."""
     records = runs.only(specs(runs.profile)).records
     if len(records) < 2:
         return Result()
     ends = [(record.curve(TRAIN_TRAIN)[-1], record.curve(TRAIN_VALIDATION)[-1]) for record in records]
-    every = [pair for r in records for pair in zip(r.curve(TRAIN_TRAIN), r.curve(TRAIN_VALIDATION), strict=True)]
     numbers = {
         "rho": {NO_PROTOCOL: Estimate(pearson(*map(list, zip(*ends, strict=True))), None, len(records))},
-        "rho.every": {NO_PROTOCOL: Estimate(pearson(*map(list, zip(*every, strict=True))), None, len(every))},
     }
     points: dict[str, list[tuple[float, float]]] = {}
     for record, pair in zip(records, ends, strict=True):

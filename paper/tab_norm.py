@@ -1,6 +1,5 @@
 """Table norm: the growth of the parameters."""
 
-import hashlib
 from collections.abc import Iterator
 
 import torch
@@ -8,6 +7,7 @@ import torch
 from heldin.lab.curves import curve_of, has, value_at
 from heldin.lab.methods import StoppingMethod
 from heldin.lab.registry import build_model
+from heldin.lab.run import initial_seed
 from heldin.lab.spec import RunSpec
 from heldin.lab.tables import Table
 from paper.harness import NO_PROTOCOL, PROTOCOLS, Item, Result, Row, RunGroup, Runs, merge
@@ -36,7 +36,7 @@ def build(runs: Runs) -> Result:
 
 
 def _growth(group: RunGroup, number: str, method: StoppingMethod) -> Iterator[Row]:
-    """The growth at the stop of disparity, in runs that have one, and at the end of all runs."""
+    """The growth at the stop of disparity (the last epoch where it never fires), and at the end of all runs."""
     records = {record.id: record for record in group.full if has(record, "parameter_norm")}
     start = {run: initial_norm(record.spec) for run, record in records.items()}
     norms = {run: curve_of(record, "parameter_norm") for run, record in records.items()}
@@ -51,9 +51,8 @@ def _growth(group: RunGroup, number: str, method: StoppingMethod) -> Iterator[Ro
 def initial_norm(spec: RunSpec) -> float:
     """Return the norm of the initial weights. It is not recorded, but the weights follow from the spec."""
     shape, classes = data_shape(spec)
-    digest = hashlib.sha256(f"{spec.seed}:initial weights".encode()).digest()  # as a run of the lab seeds them
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int.from_bytes(digest[:8], "big") >> 1)
+        torch.manual_seed(initial_seed(spec.seed))
         model = build_model(spec.model, shape, classes, scale=spec.scale, init=spec.init)
     norm = sum(float(p.detach().double().square().sum()) for p in model.parameters()) ** 0.5
     return round(norm, 6)  # the last digits depend on the number of threads

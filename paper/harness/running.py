@@ -13,13 +13,13 @@ from textwrap import shorten
 
 from heldin.cli.records import require_store
 from heldin.errors import ArgumentError, DamagedRunError, HeldinError, StoreError
-from heldin.lab.bundles import OnDamage, read_records, read_store, record_files, refuse, write_records
+from heldin.lab.bundles import read_records, read_store, record_files, refuse, write_records
 from heldin.lab.curves import require_one_version
 from heldin.lab.data import describe, fetch
 from heldin.lab.data.files import exists
 from heldin.lab.engine import Progress, require_runnable, run_all
 from heldin.lab.spec import RunSpec
-from heldin.lab.store import Store
+from heldin.lab.store import OnDamage, Store
 from paper.harness.claims import Claim, read_claims
 from paper.harness.items import Item, Result, Runs, build_items, run_order
 from paper.harness.verdicts import Headline, JudgedItem, read_headlines

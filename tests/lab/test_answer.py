@@ -4,7 +4,7 @@ import pytest
 from tests.records import group_of, record_of
 
 from heldin.lab.answer import answer, describe, paired, signal_noise
-from heldin.lab.methods import Kind, StoppingMethod, authors_method, compared_methods
+from heldin.lab.methods import Kind, StoppingMethod, compared_methods, default_rule_method
 from heldin.lab.select import outcomes_of
 from heldin.lab.spec import RunSpec
 from heldin.rules import ConsecutiveRises, NthRise, Patience
@@ -74,7 +74,7 @@ def test_methods_requested_by_the_user_compete():
     curves = dict.fromkeys(("train_error", "train_loss", "test_error", "test_loss"), VALLEY)
     runs = [record_of(spec.with_(seed=s), gradient_disparity=RISING, label_wave=wave, **curves) for s in (0, 1)]
     group = group_of(*runs)
-    requested = [StoppingMethod(Kind.NEVER), authors_method("label_wave")]
+    requested = [StoppingMethod(Kind.NEVER), default_rule_method("label_wave")]
     found = answer(group, outcomes_of(group, compared_methods(group)), competing=requested, num_samples=100)
     assert found.best == requested[1]
     assert found.lines[0].startswith("Best here: label wave")
@@ -123,7 +123,7 @@ def test_without_a_test_set_the_folds_are_asked():
     assert "chose the epochs 9 and 9, one for each seed: the validation error of the folds there is 45.0 %" in default
     assert "at the last epoch it is 55.0 %" in default
     assert "single folds are best at epoch 4 (half of them from 4 to 4)" in agreement
-    assert "gradient disparity is the quietest" in noise
+    assert "gradient disparity has the least noise" in noise
     assert sure.startswith("How sure: 2 seeds.")
     assert not any("test error" in line for line in (default, agreement, noise))
 

@@ -189,7 +189,7 @@ def test_thresholds_that_never_fire_use_the_last_epoch_or_are_left_out():
     outcomes = over_thresholds(group, FIFTH_RISE, patiences=(1, 2))  # t1 at 1 and 3, t2(1) at 1, t2(2) never
     assert spread(outcomes).values == (3.0, 1.0, 3.0, 1.0)
     fired = spread(outcomes, only_fired=True)
-    assert (fired.values, fired.num_silent) == ((3.0, 1.0, 3.0), 1)
+    assert (fired.values, fired.num_not_fired) == ((3.0, 1.0, 3.0), 1)
     assert math.isnan(spread(outcomes[3:], only_fired=True).relative)
 
 

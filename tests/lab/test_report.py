@@ -21,7 +21,7 @@ from tests.records import group_of, record_of
 from heldin.errors import ArgumentError, StoreError
 from heldin.lab.answer import Answer, describe
 from heldin.lab.conclusion import best_outcome
-from heldin.lab.methods import Kind, StoppingMethod, authors_method
+from heldin.lab.methods import Kind, StoppingMethod, default_rule_method
 from heldin.lab.report import comparison_html, cost_html, embed_json, html_page, write_report
 from heldin.lab.run import run as train
 from heldin.lab.select import outcomes_of
@@ -284,7 +284,9 @@ def test_the_best_method_and_rules_that_never_fired_are_marked():
 
 
 @pytest.mark.parametrize(
-    "best", [StoppingMethod(Kind.NEVER), authors_method("sign"), authors_method("gradient_disparity")], ids=str
+    "best",
+    [StoppingMethod(Kind.NEVER), default_rule_method("sign"), default_rule_method("gradient_disparity")],
+    ids=str,
 )
 def test_the_method_that_the_answer_names_is_bold_wherever_it_is(tmp_path, best):
     record = run(signals=("gradient_disparity", "sign"))

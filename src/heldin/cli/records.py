@@ -12,7 +12,7 @@ from heldin.cli.options import DEFAULT_STORE, option_name
 from heldin.cli.output import note, note_left_out
 from heldin.errors import ArgumentError, DamagedRunError, StoreError, near_match
 from heldin.lab.curves import Group, groups, require_recorded
-from heldin.lab.methods import Kind, StoppingMethod, authors_method, methods_for
+from heldin.lab.methods import Kind, StoppingMethod, default_rule_method, methods_for
 from heldin.lab.spec import RunSpec
 from heldin.lab.store import RunRecord, Store, explain_os_errors
 from heldin.rules import ConsecutiveRises, NthRise, Rule
@@ -148,7 +148,7 @@ def select_methods(
             return False
         if method.rule is None or rule == "all":
             return True
-        authors = authors_method(method.signal).rule if method.signal is not None else NthRise(patience)
+        authors = default_rule_method(method.signal).rule if method.signal is not None else NthRise(patience)
         return method.rule == rules.get(rule, authors)
 
     return [method for method in methods_for(group, patience=patience) if selected(method)]

@@ -236,7 +236,11 @@ def _rules(rule: str, patience: int) -> str:
         return "Each method is shown with every rule."
     if rule == "own":
         return f"Each signal stops by its default rule, validation losses by t1({patience})."
-    times = f"t1({patience}), the {ordinal(patience)} rise" if rule == "nth_rise" else f"t2({patience}), rises in a row"
+    times = (
+        f"t1({patience}), the {ordinal(patience)} rise"
+        if rule == "nth_rise"
+        else f"t2({patience}), {patience} rises in a row"
+    )
     return f"All methods stop by {times}; --rule own compares each signal under its default rule."
 
 

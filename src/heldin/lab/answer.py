@@ -82,9 +82,9 @@ class Interval(NamedTuple):
     high: float | None = None
 
 
-def paired(one: Outcome, other: Outcome, metric: str = "test_error") -> Interval | None:
-    """How much higher a metric is for one method than for another, seed by seed; None if they share no seed."""
-    mine, theirs = one.by_seed(metric), other.by_seed(metric)
+def paired(one: Outcome, other: Outcome) -> Interval | None:
+    """How much higher the test error is for one method than for another, seed by seed; None if they share no seed."""
+    mine, theirs = one.by_seed("test_error"), other.by_seed("test_error")
     found = [mine[seed] - theirs[seed] for seed in sorted(mine.keys() & theirs.keys())]
     if not found or not all(map(math.isfinite, found)):
         return None
@@ -202,15 +202,17 @@ class _Tested:
     def _best(self) -> str:
         average = " on average" if len({choice.epoch for choice in self.best.choices}) > 1 else ""
         return (
-            f"Best here: {describe(self.best.method)}{_silence(self.best)}: {_percent(self.best)} test error at epoch "
-            f"{self.best.epoch.mean:.0f}{average}. The best epoch, which only the test data shows: "
+            f"Best here: {describe(self.best.method)}{_not_fired_text(self.best)}: {_percent(self.best)} test error at "
+            f"epoch {self.best.epoch.mean:.0f}{average}. The best epoch, which only the test data shows: "
             f"{_percent(self.reference)}."
         )
 
     def _default(self) -> str:
         if self.default is None:
             return "The default could not be compared: its signal was not measured here."
-        about = f"The default ({describe(self.default.method)}{_silence(self.default)}) has {_percent(self.default)}"
+        about = (
+            f"The default ({describe(self.default.method)}{_not_fired_text(self.default)}) has {_percent(self.default)}"
+        )
         if self.default is self.best:
             return f"{about}: it is the best."
         return f"{about}: it {_lost(paired(self.default, self.best))} against the best method."
@@ -311,7 +313,7 @@ class _Untested:
         epochs = [choice.epoch for choice in self.default.choices]
         chose = f"epoch {epochs[0]}" if len(epochs) == 1 else f"the epochs {_listed(epochs)}, one for each seed"
         method = describe(self.default.method)
-        text = f"The default ({method}{_silence(self.default)}) chose {chose}"
+        text = f"The default ({method}{_not_fired_text(self.default)}) chose {chose}"
         if never_fired(self.default):
             text = f"The default ({method}) never fired, so it trained to the last epoch, {epochs[0]}"
         mine = next((each for each in self.found if each.outcome is self.default), None)
@@ -344,11 +346,11 @@ class _Untested:
             return "Noise: the curves are too short to tell."
         default = None if self.default is None else self.default.method.signal
         ranked = sorted(noise, key=lambda label: noise[label])
-        parts = [f"{ranked[0]} is the quietest, {100 * noise[ranked[0]]:.0f} %"]
+        parts = [f"{ranked[0]} has the least noise, {100 * noise[ranked[0]]:.0f} %"]
         if default in noise and default != ranked[0]:
             parts.insert(0, f"{default} has {100 * noise[default]:.0f} %")
         if len(ranked) > 1 and ranked[-1] != default:
-            parts.append(f"{ranked[-1]} the noisiest, {100 * noise[ranked[-1]]:.0f} %")
+            parts.append(f"{ranked[-1]} the most, {100 * noise[ranked[-1]]:.0f} %")
         return f"Noise of the signals, from epoch to epoch, of their range: {'; '.join(parts)}.".replace("_", " ")
 
     def _certainty(self) -> str:
@@ -396,7 +398,7 @@ def _percent(outcome: Outcome) -> str:
     return f"{100.0 * outcome.metrics['test_error'].mean:.1f} %"
 
 
-def _silence(outcome: Outcome) -> str:
+def _not_fired_text(outcome: Outcome) -> str:
     """How often the rule of a method did not fire, if that happened."""
     num = len(outcome.choices) - outcome.num_fired
     if outcome.method.rule is None or num == 0:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
@@ -28,9 +28,8 @@ from heldin.lab.schema import (
     spec_of,
 )
 from heldin.lab.spec import RunSpec
-from heldin.lab.store import RunRecord, Store, read_file, write_atomically
+from heldin.lab.store import OnDamage, RunRecord, Store, read_file, write_atomically
 
-OnDamage = Callable[[DamagedRunError], object]
 KEYS = {"id", "spec", "unit_seconds", "epochs"}
 RESTORE = "Restore the file (git checkout)."
 SUFFIX, COMPRESSED = ".jsonl", ".jsonl.gz"

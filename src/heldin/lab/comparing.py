@@ -21,9 +21,9 @@ from heldin.lab.method_tables import comparison_of
 from heldin.lab.methods import (
     Kind,
     StoppingMethod,
-    authors_method,
     compared_methods,
     default_method,
+    default_rule_method,
     main_methods,
 )
 from heldin.lab.report import write_report
@@ -214,7 +214,7 @@ def _parse_method(method: StoppingMethod | str, folds: int) -> StoppingMethod:
             raise ArgumentError(f"The method {method!r} needs folds. Found `folds = 0`. Leave one of them out.")
         return StoppingMethod(kind, rule=Patience(5), folds=folds, roll_back=True)
     try:
-        return authors_method(method)
+        return default_rule_method(method)
     except ArgumentError as error:
         raise ArgumentError(
             f"A method should be the label of a signal, or one of {', '.join(NAMED)}. Found {method!r}."

@@ -17,7 +17,7 @@ from heldin.lab.methods import (
     FOLD_KINDS,
     Kind,
     StoppingMethod,
-    authors_method,
+    default_rule_method,
     measured_signals,
     rule_name,
     rule_words,
@@ -215,7 +215,7 @@ def _contenders(group: Group, outcomes: Sequence[Outcome], signal: str | None) -
     if signal is not None:
         require_signal(group, signal)
     chosen = signal or main_signal(group)
-    methods = [authors_method(chosen)] if chosen else []
+    methods = [default_rule_method(chosen)] if chosen else []
     for folds in group.folds:
         kinds = (Kind.KFOLD, Kind.KPLUS) if group.fold_sets(folds) else (Kind.HOLDOUT,)
         methods += [StoppingMethod(kind, rule=NthRise(), folds=folds) for kind in kinds]

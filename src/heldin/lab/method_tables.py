@@ -168,7 +168,7 @@ class Spread:
 
     metric: str
     values: tuple[float, ...]  # one per threshold
-    num_silent: int  # thresholds that did not fire in at least one case
+    num_not_fired: int  # thresholds that did not fire in at least one case
 
     @property
     def mean(self) -> float:
@@ -292,7 +292,7 @@ def short_thresholds(group: Group, methods: Iterable[StoppingMethod]) -> Table:
                 "at": None if best is None or best.method.rule is None else rule_name(best.method.rule),
                 "mean loss": values.mean,
                 "std": values.std,
-                "did not fire": f"{values.num_silent}/{len(outcomes)}",
+                "did not fire": f"{values.num_not_fired}/{len(outcomes)}",
             }
         )
     finite = [(float(values.mean), number) for number, (_, _, values) in enumerate(found[:NUM_MAIN])]
@@ -318,7 +318,7 @@ def sensitivity_table(
             for name in ("test_accuracy", "test_loss"):
                 spreads = [spread(outcomes, name, only_fired=only_fired) for outcomes in found]
                 row[f"sensitivity of {EVALUATED[name].title}"] = sensitivity(spreads)
-            row["thresholds that did not fire"] = sum(each.num_silent for each in spreads)
+            row["thresholds that did not fire"] = sum(each.num_not_fired for each in spreads)
             rows.append(row)
     return Table.from_rows(rows, "Sensitivity to the threshold")
 

@@ -119,7 +119,7 @@ def methods_for(group: Group, *, patience: int = 5) -> list[StoppingMethod]:
     methods += [StoppingMethod(Kind.NEVER)] * bool(group.full)
     for label in measured_signals(group):
         methods += [StoppingMethod(Kind.SIGNAL, label, rule) for rule in paper]
-        if (authors := authors_method(label)).rule not in paper:
+        if (authors := default_rule_method(label)).rule not in paper:
             methods.append(authors)
     for folds in group.folds:
         sets = group.fold_sets(folds)
@@ -132,7 +132,7 @@ def methods_for(group: Group, *, patience: int = 5) -> list[StoppingMethod]:
 
 def default_method(group: Group) -> StoppingMethod | None:
     """What `EarlyStopping` does by default; None if its signal was not recorded."""
-    return authors_method(DEFAULT) if DEFAULT in measured_signals(group) else None
+    return default_rule_method(DEFAULT) if DEFAULT in measured_signals(group) else None
 
 
 def preset_methods(group: Group) -> list[StoppingMethod]:
@@ -152,13 +152,13 @@ def preset_methods(group: Group) -> list[StoppingMethod]:
     return methods
 
 
-def main_methods(group: Group, *, patience: int = 5) -> list[StoppingMethod]:
+def main_methods(group: Group) -> list[StoppingMethod]:
     """The methods among which a comparison names the best one.
 
     No early stopping; the presets; the default signal by the paper's rule and by patience since its lowest value;
     k-fold cross-validation and one fold held out, each with and without retraining on all the data, by both rules.
     """
-    rules: list[tuple[Rule, bool]] = [(NthRise(patience), False), (Patience(patience), True)]
+    rules: list[tuple[Rule, bool]] = [(NthRise(5), False), (Patience(5), True)]
     methods = [StoppingMethod(Kind.NEVER)] * bool(group.full) + preset_methods(group)
     if DEFAULT in measured_signals(group):
         methods += [StoppingMethod(Kind.SIGNAL, DEFAULT, rule, roll_back=roll_back) for rule, roll_back in rules]
@@ -174,7 +174,7 @@ def main_methods(group: Group, *, patience: int = 5) -> list[StoppingMethod]:
 def compared_methods(group: Group) -> list[StoppingMethod]:
     """All that `heldin compare` shows: the best epochs, the main methods, and each other signal by its default rule."""
     oracles = [StoppingMethod(kind) for kind in ORACLES if has_test(group)]
-    others = [authors_method(label) for label in measured_signals(group)]
+    others = [default_rule_method(label) for label in measured_signals(group)]
     return list(dict.fromkeys([*oracles, *main_methods(group), *others]))
 
 
@@ -188,7 +188,7 @@ def measured_signals(group: Group) -> tuple[str, ...]:
     return tuple(label for label in group.signals if any(has(record, label) for record in group.full))
 
 
-def authors_method(signal: str) -> StoppingMethod:
+def default_rule_method(signal: str) -> StoppingMethod:
     """A signal with its default rule, rolled back if that rule has a best epoch."""
     rule = parse_signal(signal)[0].rule
     return StoppingMethod(Kind.SIGNAL, signal, rule, roll_back=has_best_epoch(rule))

@@ -41,7 +41,7 @@ from heldin.lab.methods import (
     ORACLES,
     Kind,
     StoppingMethod,
-    authors_method,
+    default_rule_method,
     main_methods,
     measured_signals,
     rule_name,
@@ -461,7 +461,7 @@ def _row_class(method: StoppingMethod, best: StoppingMethod | None) -> str | Non
 
 
 def _is_default(method: StoppingMethod) -> bool:
-    return method == authors_method(DEFAULT)
+    return method == default_rule_method(DEFAULT)
 
 
 def _name(method: StoppingMethod) -> Markup:
@@ -472,7 +472,7 @@ def _name(method: StoppingMethod) -> Markup:
 
 def _point_name(point: Json) -> Markup:
     """A point of the chart of costs in words, in the colour that it has there."""
-    is_default = point["name"] == describe(authors_method(DEFAULT))
+    is_default = point["name"] == describe(default_rule_method(DEFAULT))
     marks = ["best"] * (point["role"] == "best") + ["default"] * is_default
     marked = f" ({', '.join(marks)})" if marks else ""
     return element("li", f"{point['name']}{marked}", class_=f"is-{point['role']}" if marks else None)

@@ -30,7 +30,7 @@ from heldin.lab.measurements import Measurements, create_recorder
 from heldin.lab.recording import EARLY_EPOCHS, reading_places
 from heldin.lab.registry import LOSSES, MODELS, build_model, build_optimizer, build_scheduler
 from heldin.lab.samples import Split, changed_data, prepare, require_same_data
-from heldin.lab.schema import EpochSchema, JsonObject
+from heldin.lab.schema import UNITS, EpochSchema, JsonObject
 from heldin.lab.spec import RunSpec
 from heldin.lab.store import RunFolder, RunRecord, Store, wrong_checkpoint
 from heldin.probing.isolation import derive_seed, seeded_randomness
@@ -315,8 +315,7 @@ class _Training:
         other = gradient + 1.0
         with clock.timed("distance"):
             float(torch.linalg.vector_norm(gradient - other))
-        names = ("batch_gradient", "distance", "optimizer_step", "batch_evaluation")
-        return {name: clock.seconds.pop(name) / clock.counts[name] for name in names}
+        return {name: clock.seconds.pop(name) / clock.counts[name] for name in UNITS}
 
     def checkpoint(self, epoch: int) -> JsonObject:
         """All that is needed to continue after this epoch."""

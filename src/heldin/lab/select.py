@@ -223,9 +223,13 @@ def _mean_by_seed(values: Iterable[tuple[int, float]]) -> dict[int, float]:
 
 
 def _notes(method: StoppingMethod, deciding: Sequence[DecisionGroup], choices: Sequence[Choice]) -> Iterator[str]:
-    num_silent = sum(choice.stopped is None for choice in choices)
-    if num_silent and method.rule is not None:
-        times = "never fired" if num_silent == len(choices) else f"did not fire in {num_silent} of {len(choices)} cases"
+    num_not_fired = sum(choice.stopped is None for choice in choices)
+    if num_not_fired and method.rule is not None:
+        times = (
+            "never fired"
+            if num_not_fired == len(choices)
+            else f"did not fire in {num_not_fired} of {len(choices)} cases"
+        )
         yield f"{rule_name(method.rule)} {times}, so the last epoch is used"
     ended, num = sum(choice.ended for choice in choices), sum(len(choice.runs) for choice in choices)
     if ended:

@@ -196,7 +196,6 @@ class CheckedTask:
 
     spec: RunSpec
     num_train: int
-    num_test: int
     notes: tuple[str, ...]
 
 
@@ -252,7 +251,7 @@ def check_task(source: TaskSource, *, epochs: int | None = None, batch_size: int
         measurable, left_out = measurable_signals(spec, parts_of(again), split)
     if left_out:
         notes.append("Not recorded, because they cannot be measured here: " + "; ".join(left_out))
-    return CheckedTask(spec.with_(signals=measurable), len(arrays.y_train), len(arrays.y_test), tuple(notes))
+    return CheckedTask(spec.with_(signals=measurable), len(arrays.y_train), tuple(notes))
 
 
 def _require_new_objects(first: Task, again: Task, where: str) -> None:
