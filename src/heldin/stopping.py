@@ -89,7 +89,7 @@ class EarlyStopping:
             `"before_rise"`, the last ones before the rises that count; None, no weights.
         keep_in: a file for these weights; None keeps them in memory. Those that the latest `state_dict()` refers to
             are moved to a second file, `<keep_in>.before`, when better ones come. In a distributed run rank 0 writes
-            it, and all ranks have to be able to read it; with `together=False` each process needs a file of its own.
+            it, and all ranks have to be able to read it; with `together=False` each process needs a separate file.
         seed: seed of the batches drawn and of the randomness inside a measurement.
         sample_losses: f(model, batch) -> losses of shape (m,), for batches that are not (inputs, targets) pairs.
         batch_loss: f(model, batch) -> one number, for a loss that exists only for a whole batch (contrastive, dice).
