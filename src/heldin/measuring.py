@@ -17,10 +17,10 @@ from statistics import fmean
 from typing import Any, Literal, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 from torch.optim import Optimizer
 
-from heldin.distributed import Ranks, Together, agree, explained, is_distributed, mean_reading
+from heldin.distributed import Ranks, Together, agree, explained, mean_reading
 from heldin.errors import (
     ArgumentError,
     BatchesError,
@@ -214,7 +214,11 @@ class SignalReader:
     @property
     def is_shared(self) -> bool:
         """True if the ranks of a distributed run measure together."""
-        return (bool(self.together) or self.probe.shards is not None) and is_distributed()
+        return (
+            (bool(self.together) or self.probe.shards is not None)
+            and distributed.is_available()
+            and distributed.is_initialized()
+        )
 
     @property
     def conditions(self) -> dict[str, Any]:
