@@ -148,7 +148,7 @@ def select_methods(
             return False
         if method.rule is None or rule == "all":
             return True
-        authors = default_rule_method(method.signal).rule if method.signal is not None else NthRise(patience)
-        return method.rule == rules.get(rule, authors)
+        default = default_rule_method(method.signal).rule if method.signal is not None else NthRise(patience)
+        return method.rule == rules.get(rule, default)
 
     return [method for method in methods_for(group, patience=patience) if selected(method)]

@@ -28,7 +28,7 @@ EXAMPLE = (
 )
 NUMBERS = "A file of numbers, or - for standard input; without it, the curves recorded in --store."
 MAX_CHARACTERS = 10**8
-PREFIXES = ("train_", "test_", "val_", "parameter_", "generalization_")  # of metrics; all other names are signals
+PREFIXES = ("train_", "test_", "val_", "parameter_", "generalization_")  # of metrics
 
 
 @filter_options

@@ -119,8 +119,8 @@ def methods_for(group: Group, *, patience: int = 5) -> list[StoppingMethod]:
     methods += [StoppingMethod(Kind.NEVER)] * bool(group.full)
     for label in measured_signals(group):
         methods += [StoppingMethod(Kind.SIGNAL, label, rule) for rule in paper]
-        if (authors := default_rule_method(label)).rule not in paper:
-            methods.append(authors)
+        if (default := default_rule_method(label)).rule not in paper:
+            methods.append(default)
     for folds in group.folds:
         sets = group.fold_sets(folds)
         kinds = [Kind.KFOLD, Kind.KFOLD_EACH] if sets else []
