@@ -9,7 +9,7 @@ def main() -> int:
         from paper.harness.commands import main
         from paper.items import PAPER
     except ModuleNotFoundError as error:
-        if (error.name or "").startswith(("heldin", "paper")):
+        if (error.name or "").startswith(("heldin.", "paper")):
             raise
         sys.stderr.write(f'paper: python -m paper needs {error.name}. Install it: pip install ".[lab]".\n')
         return 2

@@ -25,15 +25,15 @@ was dropped for its cost when that of width 1/4 had been run, so the lower test 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from heldin.lab.spec import RunSpec
 from heldin.lab.store import RunRecord
 from heldin.lab.tables import Table
-from paper.data import CIFAR10, CIFAR100
-from paper.harness import Item, Result, RunGroup, Runs
-from paper.network_names import model_title
+from paper.data import CIFAR10, CIFAR100, MNIST
+from paper.harness import Item, Result, Runs
+from paper.network_names import scaled_title
 from paper.plots import SettingCurvesDisplay
 
 SEED = 100
@@ -43,7 +43,7 @@ MAX_USED_OF_CHANCE = 0.9  # if no candidate passes
 MAX_TRAIN_ERROR = 0.01  # without label noise
 BEST_BETWEEN = (0.1, 0.5)  # of the horizon
 
-NUM_CLASSES = {CIFAR10: 10, CIFAR100: 100, "mnist5k": 10, "breastmnist": 2}
+NUM_CLASSES = {CIFAR10: 10, CIFAR100: 100, MNIST: 10, "mnist": 10, "mnist5k": 10, "breastmnist": 2}
 
 _NO_SIGNALS = RunSpec(signals=(), seed=SEED)
 _VGG13 = _NO_SIGNALS.with_(model="vgg13", scale=0.125, init="he_normal", batch_size=32, epochs=40)
@@ -251,9 +251,8 @@ def _learning(runs: Runs, spec: RunSpec) -> Learning | None:
 
 
 def _describe(spec: RunSpec) -> dict[str, str]:
-    width = "" if spec.scale == 1.0 else f", width {spec.scale:g}"
     return {
-        "network": spec.model + width,
+        "network": scaled_title(spec),
         "samples": f"{spec.num_samples:,}",
         "learning rate": f"{spec.learning_rate:g}",
     }
@@ -263,7 +262,7 @@ def _measured(learning: Learning | None) -> dict[str, str]:
     if learning is None:
         return dict.fromkeys(("test error / guessing", "lowest training error", "best epoch", "rule"), "not run")
     return {
-        "test error / guessing": f"{learning.of_chance:.2f}",
+        "test error / guessing": f"{learning.of_chance:.3f}",
         "lowest training error": f"{learning.train_error:.1%} (wrong labels: {learning.wrong_labels:.0%})",
         "best epoch": f"{learning.best_epoch} of {learning.epochs}",
         "rule": "fails: " + ", ".join(learning.failures) if learning.failures else "passes",
@@ -275,15 +274,26 @@ def build(runs: Runs) -> Result:
     figures = {}
     for name in ("test_loss", "test_error", "train_error"):
         for number, kind in enumerate(CHOSEN):
-            groups: dict[str, RunGroup] = {}
-            for spec in needed(kind):
-                group = runs.group(spec)
-                if group is not None:
-                    title = f"{model_title(spec)}, {spec.num_samples:,} samples, rate {spec.learning_rate:g}"
-                    groups[title] = group
+            titles = _candidate_titles(needed(kind))
+            groups = {title: group for spec, title in titles.items() if (group := runs.group(spec)) is not None}
             if groups:
                 figures[f"{name}_{number}"] = SettingCurvesDisplay(groups, name, kind)
     return Result(tables={"choice": choice_table(runs)}, figures=figures)
+
+
+def _candidate_titles(candidates: Sequence[RunSpec]) -> dict[RunSpec, str]:
+    """Return the titles of candidates in a legend: in what they differ."""
+    found = {
+        spec: (
+            scaled_title(spec),
+            f"{spec.num_samples:,} samples",
+            f"rate {spec.learning_rate:g}",
+            f"{spec.epochs} epochs",
+        )
+        for spec in candidates
+    }
+    differing = [place for place, parts in enumerate(zip(*found.values(), strict=True)) if len({*parts}) > 1] or [0]
+    return {spec: ", ".join(parts[place] for place in differing) for spec, parts in found.items()}
 
 
 def seconds_of(spec: RunSpec) -> float:

@@ -88,29 +88,35 @@ def _difference(
         return None, remark  # two last epochs say nothing about stopping
     found = estimate_or_none([one[seed] - other[seed] for seed in sorted(seeds)])
     if found is not None and protocol == MEAN_CURVE:
-        found = replace(found, std=_jackknife_std(group, [*methods.values()], metric, sorted(seeds)))
+        parts = [group.only(seeds - {left_out}) for left_out in seeds]
+        without = [_difference_of_means(part, [*methods.values()], metric) for part in parts if len(seeds) > 1]
+        found = replace(found, std=jackknife_std(found.mean, without))
     return found, remark
 
 
-def _jackknife_std(
-    group: RunGroup, methods: Sequence[StoppingMethod], metric: str, seeds: Sequence[int]
-) -> float | None:
-    """Return the spread of a difference at the stops of mean curves, from the differences without one of the seeds.
+def jackknife_std(value: float, without: Sequence[float | None]) -> float | None:
+    """Return the spread of a number from mean curves, given the same numbers without one of the seeds each.
 
-    All seeds share the stops, so the spread over the seeds would leave out that another mean curve stops elsewhere.
-    Divided by the root of the number of seeds it is the standard error of the jackknife. None if a method does not
-    stop without one of the seeds: then it is not known.
+    All seeds share the stop of a mean curve, so a spread over seeds would leave out that another mean curve stops
+    elsewhere. Divided by the root of the number of seeds it is the standard error of the jackknife. Deviations are from
+    `value`, not from the mean of the others, since a single seed may move the stop far. None if it is not known: there
+    is one seed only, or a rule does not stop without one of the seeds.
     """
-    if len(seeds) < 2:
+    known = [each for each in without if each is not None]
+    if not known or len(known) < len(without):
         return None
-    found = []
-    for left_out in seeds:
-        part = group.only([seed for seed in seeds if seed != left_out])
-        if any(method.rule is not None and not part.outcome(method, MEAN_CURVE).num_fired for method in methods):
-            return None
-        one, other = (metric_by_seed(part, method, MEAN_CURVE, metric) for method in methods)
-        found.append(mean([value - other[seed] for seed, value in one.items()]))
-    return math.sqrt((len(found) - 1) * math.fsum((each - mean(found)) ** 2 for each in found))
+    return math.sqrt((len(known) - 1) * math.fsum((each - value) ** 2 for each in known))
+
+
+def _difference_of_means(group: RunGroup, methods: Sequence[StoppingMethod], metric: str) -> float | None:
+    """Return a metric of the first of two methods minus that of the second, at the stops of mean curves.
+
+    None if a rule does not stop.
+    """
+    if any(method.rule is not None and not group.outcome(method, MEAN_CURVE).num_fired for method in methods):
+        return None
+    one, other = (metric_by_seed(group, method, MEAN_CURVE, metric) for method in methods)
+    return mean([value - other[seed] for seed, value in one.items()])
 
 
 def epoch_difference(

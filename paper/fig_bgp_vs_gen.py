@@ -13,7 +13,7 @@ def build(runs: Runs, setting: Setting) -> Result:
     if group is None:
         return Result()
     methods = {"stop.gd": stopping_methods(setting, "")["gd"], "stop.best": StoppingMethod(Kind.ORACLE_LOSS)}
-    return merge(gap_results(group, setting.title), stop_numbers(group, methods, ()))
+    return merge(gap_results(group, setting.title_for(group.setting)), stop_numbers(group, methods, ()))
 
 
 def gap_results(group: RunGroup, title: str) -> Result:

@@ -15,7 +15,7 @@ def build(runs: Runs) -> Result:
     """The curves, and by how much each signal is larger with noisy labels, over all epochs and at the last one."""
     groups = {title: group for title, setting in SETTINGS.items() if (group := full_group(runs, setting))}
     curves = ("test_loss", *SIGNALS.values())
-    title = sweep_title(NOISE_CIFAR10)
+    title = sweep_title(runs.profile, NOISE_CIFAR10)
     figures = {name: SettingCurvesDisplay(groups, name, title) for name in curves} if groups else {}
     numbers = {}
     if len(groups) == len(SETTINGS):

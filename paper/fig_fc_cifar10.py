@@ -1,17 +1,17 @@
 """Figure fc_cifar10: label noise on CIFAR-10, four fully connected layers."""
 
-from paper.correlations import correlation_across, last_by_seed
+from paper.correlations import correlation_across
 from paper.harness import Item, Result, Runs, merge
 from paper.settings import DISPARITY, NOISE_FC_CIFAR10, full_runs, seconds_of
-from paper.sweeps import complete_sweep, noise_sweep
+from paper.sweeps import complete_sweep, late_mean, noise_sweep
 
 
 def build(runs: Runs) -> Result:
-    """The sweep over label noise, and the correlation of disparity with the generalization gap at the last epoch."""
+    """The sweep over label noise, and the correlation of disparity with the generalization gap in the last epochs."""
     groups = complete_sweep(runs, NOISE_FC_CIFAR10).values()
     numbers = {
         f"fc_cifar10.end.rho.{name}": correlation_across(
-            [(last_by_seed(group, DISPARITY), last_by_seed(group, name)) for group in groups]
+            [(late_mean(group, DISPARITY), late_mean(group, name)) for group in groups]
         )
         for name in ("generalization_loss", "generalization_error")
     }

@@ -20,7 +20,7 @@ def build(runs: Runs) -> Result:
     t1, t2 = (stopping_methods(SETTING, "", rule)["gd"] for rule in (NthRise(), ConsecutiveRises()))
     methods = {"the end": StoppingMethod(Kind.NEVER), "disparity by t2": t2}
     return merge(
-        gap_results(group, sweep_title(NOISE_FC_MNIST)),
+        gap_results(group, sweep_title(runs.profile, NOISE_FC_MNIST)),
         stop_numbers(group, {"gd.t1": t1, "gd.t2": t2}, ("loss", "error")),
         *(metric_difference(group, f"end-t2.{name}", methods, name, only_fired=True) for name in ("loss", "error")),
     )

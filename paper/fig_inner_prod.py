@@ -15,7 +15,7 @@ def build(runs: Runs) -> Result:
     for panel, sweep in PANELS.items():
         titled = {noise_title(level): group for level, group in sweep_groups(runs, sweep).items()}
         for name in ("test_error", DISPARITY, "cosine") if titled else ():
-            figures[f"{panel}-{name}"] = SettingCurvesDisplay(titled, name, sweep_title(sweep))
+            figures[f"{panel}-{name}"] = SettingCurvesDisplay(titled, name, sweep_title(runs.profile, sweep))
         groups = list(complete_sweep(runs, sweep).values())
         records = [group.full for group in groups]
         numbers = {

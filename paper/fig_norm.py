@@ -18,7 +18,10 @@ def build(runs: Runs) -> Result:
         return Result()
     numbers = {f"rho.{name}": correlations([group.full], signal, "test_loss") for name, signal in NAMES.items()}
     return merge(
-        *(curve_figure(name, group.full, each, ("test_loss",), title=RESCALED.title) for name, each in NAMES.items()),
+        *(
+            curve_figure(name, group.full, each, ("test_loss",), title=RESCALED.title_for(group.setting))
+            for name, each in NAMES.items()
+        ),
         Result.from_numbers(numbers),
         loss_after_stop(group, StoppingMethod(Kind.SIGNAL, RESCALINGS[0], NthRise())),
     )

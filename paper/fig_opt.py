@@ -32,7 +32,7 @@ def build(runs: Runs) -> Result:
         if group is None or not can_evaluate(group, METHOD):
             continue
         found = Result.from_rows([*_rises(group, panel), *_late_changes(group, panel)])
-        title, losses = f"({panel}) {setting.title}", ("test_loss",)
+        title, losses = f"({panel}) {setting.title_for(group.setting)}", ("test_loss",)
         parts += [curve_figure(panel, group.full, DISPARITY, losses, marked=losses, title=title), found]
         rows.append({"setting": setting.title, **_cells(found, panel)})
     tables = {"opt": Table(tuple(rows[0]), tuple(rows), "Epoch of the 5th rise")} if rows else {}

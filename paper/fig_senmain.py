@@ -5,9 +5,10 @@ from dataclasses import replace
 
 from heldin.lab.curves import Estimate, estimate
 from paper.correlations import difference_by_seed
-from paper.harness import MEAN_CURVE, PROTOCOLS, Item, Result, Row, Runs, merge
+from paper.differences import jackknife_std
+from paper.harness import MEAN_CURVE, NO_PROTOCOL, PROTOCOLS, Item, Result, Row, Runs, merge
 from paper.plots import BarsDisplay
-from paper.settings import KFOLD_SETTINGS, Setting, all_runs, seconds_of
+from paper.settings import HERE, KFOLD_SETTINGS, Setting, all_runs, seconds_of
 from paper.stops import METHOD_NAMES, mean
 from paper.threshold_sweep import means_over_thresholds, metric_at_thresholds, threshold_remarks
 
@@ -21,7 +22,9 @@ def build(runs: Runs) -> Result:
     for setting in KFOLD_SETTINGS:
         found = {name: _accuracy(runs, setting, name, MEAN_CURVE) for name in ("gd", "cv")}
         if all(found.values()):
-            name = f"{setting.title_in(runs.profile)}{', top 5' * (setting.key in TOP5)}".replace(" (here", "\n(here")
+            name = f"{setting.title_in(runs.profile)}{', top 5' * (setting.key in TOP5)}".replace(
+                HERE, f"\n{HERE.lstrip()}"
+            )
             means = {METHOD_NAMES[method]: means_over_thresholds(each) for method, each in found.items()}
             bars[name] = {method: estimate([*each.values()]) for method, each in means.items() if each}
             parts.append(Result.from_rows(_differences(runs, setting)))
@@ -33,15 +36,30 @@ def build(runs: Runs) -> Result:
 def _differences(runs: Runs, setting: Setting) -> Iterator[Row]:
     """The mean difference over the thresholds, seed by seed, and at how many thresholds disparity is not worse."""
     for protocol in PROTOCOLS:
-        gd, cv = (_accuracy(runs, setting, name, protocol) for name in ("gd", "cv"))
         remark = threshold_remarks(runs, [setting], protocol)
-        for found in difference_by_seed(means_over_thresholds(gd), means_over_thresholds(cv)).values():
-            # The seeds of a mean curve share their stops, so their spread would be too small.
-            number = replace(found, std=None) if protocol == MEAN_CURVE else found
+        gd, cv = _means(runs, setting, protocol)
+        for found in difference_by_seed(gd, cv).values():
+            number, seeds = found, gd.keys() & cv.keys()
+            if protocol == MEAN_CURVE:
+                parts = [runs.only(setting.specs(runs.profile, [*seeds - {left_out}])) for left_out in seeds]
+                without = [_mean_difference(part, setting) for part in parts]
+                number = replace(found, std=jackknife_std(found.mean, without))
             yield f"{setting.key}.gd-cv", protocol, number, remark
         every = [_accuracy(runs, setting, name, protocol, only_fired=False) for name in ("gd", "cv")]
         won = [mean([*a.values()]) >= mean([*b.values()]) - SIMILAR for a, b in zip(*every, strict=True)]
         yield f"{setting.key}.won", protocol, Estimate(float(sum(won)), None, len(won)), remark
+
+
+def _means(runs: Runs, setting: Setting, protocol: str) -> tuple[dict[int, float], dict[int, float]]:
+    """The mean over the thresholds of each seed, with disparity and with k-fold."""
+    gd, cv = (_accuracy(runs, setting, name, protocol) for name in ("gd", "cv"))
+    return means_over_thresholds(gd), means_over_thresholds(cv)
+
+
+def _mean_difference(runs: Runs, setting: Setting) -> float | None:
+    """The mean with disparity minus that with k-fold, stopped by mean curves; None if no threshold counts."""
+    found = difference_by_seed(*_means(runs, setting, MEAN_CURVE))
+    return found[NO_PROTOCOL].mean if found else None
 
 
 def _accuracy(

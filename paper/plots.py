@@ -58,7 +58,7 @@ class SettingCurvesDisplay:
             ax.plot(part["epoch"], part[self.name], label=literal(str(title)))
         ax.set(xlabel="epoch", ylabel=label_of(self.name))
         set_scale(ax, [self.name], frame[self.name])
-        seeds = over_seeds(len(group.full) for group in self.groups.values())
+        seeds = over_seeds(len({record.spec.seed for record in group.full}) for group in self.groups.values())
         draw_legend(ax, ax.get_legend_handles_labels()[0], seeds and f"mean {seeds}", columns=3)
         ax.set_title(literal(self.title), fontsize="small")
         return ax

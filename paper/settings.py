@@ -23,18 +23,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 
 from heldin.lab.curves import setting_of
 from heldin.lab.spec import RunSpec
 from paper.choice import RATES, chosen
 from paper.data import CIFAR10, MNIST
-from paper.network_names import model_title
+from paper.network_names import scaled_title
 
 PROFILES = ("laptop", "paper")
 SEEDS = {"laptop": (0, 1, 2), "paper": (0, 1, 2, 3, 4)}
 SHORT_RUN_SEEDS = (0, 1, 2, 3, 4)
 """Seeds of the laptop profile where a run takes less than a minute."""
+
+HERE = " (here "  # before the network of a run, in titles of settings for which the paper has another one
 
 DISPARITY = "gradient_disparity"
 MAIN_SIGNALS = (
@@ -94,8 +95,7 @@ class Setting:
         """Return the title, and the network of a run in parentheses if the paper has another one."""
         if self.paper is None or (spec.model, spec.scale) == (self.paper.model, self.paper.scale):
             return self.title
-        width = "" if spec.scale == 1 else f", width {Fraction(spec.scale)}"
-        return f"{self.title} (here {model_title(spec)}{width})"
+        return f"{self.title}{HERE}{scaled_title(spec)})"
 
     def title_in(self, profile: str) -> str:
         """Return the same for the runs of a profile."""

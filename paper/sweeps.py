@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 from heldin.lab.registry import build_model
@@ -11,11 +11,13 @@ from heldin.lab.spec import RunSpec
 from heldin.lab.tables import Table
 from paper.correlations import correlation_across, correlations, last_by_seed, mean_by_seed, trend
 from paper.harness import Numbers, Result, RunGroup, Runs, merge
+from paper.network_names import scaled_title
 from paper.plots import SettingCurvesDisplay, SweepDisplay
-from paper.settings import DISPARITY, Setting
+from paper.settings import DISPARITY, HERE, Setting
 from paper.stops import estimate_or_none, full_group
 
-EARLY_EPOCHS = 10
+FEW_EPOCHS = 10
+"""The first, or the last, epochs that a value of a noisy curve is averaged over."""
 CURVES = (
     "train_loss",
     "test_loss",
@@ -43,23 +45,23 @@ def noise_sweep(runs: Runs, key: str, sweep: Mapping[float, Setting], *, metrics
     """Label noise: curves, correlations over all epochs and levels, and whether disparity orders the levels."""
     found, complete = sweep_groups(runs, sweep), list(complete_sweep(runs, sweep).values())
     titled = {noise_title(level): group for level, group in found.items()}
-    title = sweep_title(sweep)
+    title = sweep_title(runs.profile, sweep)
     figures = {f"{key}-{name}": SettingCurvesDisplay(titled, name, title) for name in CURVES} if found else {}
     numbers: Numbers = {}
     for metric in metrics:
         numbers[f"{key}.rho.{metric}"] = correlations([group.full for group in complete], DISPARITY, metric)
     numbers[f"{key}.order.early"] = trend([early_mean(group, DISPARITY) for group in complete])
     numbers[f"{key}.order.all"] = trend([mean_by_seed(group, DISPARITY) for group in complete])
-    numbers[f"{key}.order.end"] = trend([last_by_seed(group, DISPARITY) for group in complete])
+    numbers[f"{key}.order.end"] = trend([late_mean(group, DISPARITY) for group in complete])
     numbers[f"{key}.order.test_loss"] = trend([last_by_seed(group, "test_loss") for group in complete])
     numbers[f"{key}.order.gap"] = trend([early_mean(group, "generalization_error") for group in complete])
     rows = tuple(
         {
             "label noise": f"{level:.0%}",
             "test error": estimate_or_none([*last_by_seed(group, "test_error").values()]),
-            "disparity, first epochs": estimate_or_none([*early_mean(group, DISPARITY).values()]),
+            f"disparity, first {FEW_EPOCHS} epochs": estimate_or_none([*early_mean(group, DISPARITY).values()]),
             "disparity, all epochs": estimate_or_none([*mean_by_seed(group, DISPARITY).values()]),
-            "disparity, last epoch": estimate_or_none([*last_by_seed(group, DISPARITY).values()]),
+            f"disparity, last {FEW_EPOCHS} epochs": estimate_or_none([*late_mean(group, DISPARITY).values()]),
         }
         for level, group in found.items()
     )
@@ -93,7 +95,7 @@ def final_value_sweep(
         for x in found
     )
     tables = {key: Table(tuple(rows[0]), rows, key)} if rows else {}
-    figure = final_value_figure(runs, parameter, {sweep_title(sweep): sweep}, normalize=normalize)
+    figure = final_value_figure(runs, parameter, {sweep_title(runs.profile, sweep): sweep}, normalize=normalize)
     return merge(Result(tables=tables, figures={key: figure} if found else {}), Result.from_numbers(numbers))
 
 
@@ -110,13 +112,22 @@ def final_value_figure(
         for title, found in groups.items()
     }
     names = "test error", "normalized disparity" if normalize else "disparity"
-    return SweepDisplay(parameter, points, names, sweep_title(*sweeps.values()))
+    return SweepDisplay(parameter, points, names, sweep_title(runs.profile, *sweeps.values()))
 
 
-def sweep_title(*sweeps: Mapping[float, Setting]) -> str:
-    """Return the parts that the titles of all settings of these sweeps share."""
-    titles = [setting.title.split(", ") for sweep in sweeps for setting in sweep.values()]
-    return ", ".join(part for part, *others in zip(*titles, strict=False) if {*others} <= {part})
+def sweep_title(profile: str, *sweeps: Mapping[float, Setting]) -> str:
+    """Return the parts that the titles of all settings of these sweeps share, and the network if it is another one."""
+    settings = [setting for sweep in sweeps for setting in sweep.values()]
+    title = _shared(setting.title for setting in settings)
+    network = _shared(scaled_title(spec) for setting in settings if (spec := setting.base(profile)) is not None)
+    in_paper = {scaled_title(setting.paper) for setting in settings if setting.paper is not None}
+    return title if network in {title.rpartition(", ")[2], *in_paper} else f"{title}{HERE}{network})"
+
+
+def _shared(titles: Iterable[str]) -> str:
+    """Return the parts that these titles share."""
+    parts = zip(*(title.split(", ") for title in titles), strict=False)
+    return ", ".join(part for part, *others in parts if {*others} <= {part})
 
 
 def noise_title(level: float) -> str:
@@ -126,7 +137,12 @@ def noise_title(level: float) -> str:
 
 def early_mean(group: RunGroup, name: str) -> dict[int, float]:
     """Return the mean of a curve over the first epochs for each seed."""
-    return mean_by_seed(group, name, last=EARLY_EPOCHS)
+    return mean_by_seed(group, name, last=FEW_EPOCHS)
+
+
+def late_mean(group: RunGroup, name: str) -> dict[int, float]:
+    """Return the mean of a curve over the last epochs for each seed."""
+    return mean_by_seed(group, name, first=-FEW_EPOCHS)
 
 
 def last_disparity(group: RunGroup, *, normalize: bool = False) -> dict[int, float]:

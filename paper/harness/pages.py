@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from heldin.lab.figures import label_of
 from heldin.lab.report import html_page
 from heldin.lab.tables import Markup, Table, element, escape, join
 from paper.harness.claims import Verdict
@@ -20,13 +21,13 @@ SIZES = {AS_PRINTED: "at the paper's size", LAPTOP: "at laptop size"}
 HEADINGS = {profile: text.capitalize() for profile, text in SIZES.items()}
 
 SUMMARY_NOTE = (
-    "The number of claims that are reproduced / have the same direction / are not reproduced / were not run, or whose "
-    "rules never stopped a run, for statements and for printed numbers. A claim counts twice if both protocols are "
-    "given. Several numbers may rest on one comparison, so the sums are not a score."
+    "Each cell has four counts of claims: reproduced / same direction / not reproduced / without a number of ours (not "
+    "run, or never stopped). A claim counts twice if both protocols are given. Several numbers may rest on one "
+    "comparison, so the sums are not a score."
 )
 GALLERY_NOTE = (
-    "One section per table or figure: what the paper claims, findings at laptop size, and the figures. A figure links "
-    "to its file."
+    "One section per table or figure: what the paper claims, and at each size what we found and the figures. A figure "
+    "links to its file."
 )
 TEXT_COLUMNS = (CLAIMED, "claim", "items", "ours", *AT_SIZE.values(), "compared with", "verdict", "notes")
 
@@ -73,16 +74,12 @@ def write_result(judged: JudgedItem, folder: Path, profile: str) -> list[Path]:
         data = display.frame().to_csv(index=False, lineterminator="\n", float_format="%.6g")
         files.append(_write(path.with_suffix(".csv"), data))
         axes = display.plot()
-        if not axes.get_title():
-            axes.set_title(f"{label}, {_figure_title(judged, name)}, {SIZES[profile]}", fontsize="small")
+        title = axes.get_title() or f"{label}, {_name_in_words(judged, name)}"
+        axes.set_title(f"{title}, {SIZES[profile]}", fontsize="small")
         axes.figure.savefig(path, dpi=80, metadata={"Software": None})
         plt.close(axes.figure)
         files.append(path)
     return files
-
-
-def _figure_title(judged: JudgedItem, name: str) -> str:
-    return judged.describe(name.replace("-", "."))
 
 
 def path_name(text: str) -> str:
@@ -193,25 +190,42 @@ def gallery(parts: Sequence[Part]) -> str:
     """Return a page in HTML with every figure, side by side, item by item. Its images are files next to it."""
     sections = []
     for label in _labels(parts):
-        figures = []
-        for part in parts:
-            for each in part.items:
-                if each.item.label == label:
-                    figures += [_linked_figure(each, part.profile, name) for name in each.result.figures]
-                    item, headline = each.item, each.headline
-        if figures:
+        found = [(part.profile, each) for part in parts for each in part.items if each.item.label == label]
+        sizes = [_gallery_size(each, profile) for profile, each in found if each.result.figures]
+        if sizes:
+            judged = found[0][1]
             page = element("a", "numbers and verdicts", href=f"{ITEMS}/{path_name(label)}.md")
-            texts = [element("p", join([headline, " (", page, ")"], ""))]
-            texts += [element("p", _without_marks(_findings(item)), class_="soft")] if item.findings else []
-            rows = element("div", join(figures), class_="gallery")
-            sections.append(element("section", join([element("h2", item.heading), *texts, rows])))
+            claim = element("p", join([judged.headline, " (", page, ")"], ""))
+            sections.append(element("section", join([element("h2", judged.item.heading), claim, *sizes])))
     title = "Figures of the paper, from our records"
     header = join([element("h1", title), element("p", GALLERY_NOTE)])
     return html_page(title, header=header, main=join(sections), images="'self' file:")
 
 
+def _gallery_size(judged: JudgedItem, profile: str) -> Markup:
+    """Return the figures of an item at one size, below what we found at that size."""
+    text = judged.item.findings if profile == LAPTOP else judged.item.at_paper_size
+    figures = element(
+        "div", join(_linked_figure(judged, profile, name) for name in judged.result.figures), class_="gallery"
+    )
+    found = [element("p", _without_marks(text), class_="soft")] if text else []
+    return join([element("h3", HEADINGS[profile]), *found, figures])
+
+
+def _name_in_words(judged: JudgedItem, name: str) -> str:
+    """Return the name of a figure in words; it is made of the parts of a key."""
+    return judged.describe(name.replace("-", "."))
+
+
+def _caption(judged: JudgedItem, name: str) -> str:
+    """Return what a figure shows: its own title and quantity, if it has them."""
+    display = judged.result.figures[name]
+    title, quantity = (getattr(display, part, "") for part in ("title", "name"))
+    return ": ".join(text for text in (title, label_of(quantity)) if text) if title else _name_in_words(judged, name)
+
+
 def _linked_figure(judged: JudgedItem, profile: str, name: str) -> Markup:
-    label, title = judged.item.label, f"{_figure_title(judged, name)}, {SIZES[profile]}"
+    label, title = judged.item.label, _caption(judged, name)
     path = file_name(FIGURES, label, profile, f"{name}.png")
     image = Markup(f'<img loading="lazy" alt="{escape(f"{label}: {title}")}" src="{escape(path)}">')
     link = element("a", image, href=path)
@@ -252,7 +266,7 @@ def _html_section(judged: JudgedItem, profile: str, folder: Path) -> Markup:
         found.append(element("p", _without_marks(_findings(item))))
     for name in judged.result.figures:
         path = folder / file_name(FIGURES, item.label, profile, f"{name}.png")
-        found.append(_html_figure(path, item.label, name))
+        found.append(_html_figure(path, item.label, _caption(judged, name)))
     for name, made in judged.result.tables.items():
         content, heading = _html_table(made), made.title or name
         found += [element("h3", heading), content] if item.is_inline(name) else [_collapsed(heading, content)]
@@ -277,8 +291,8 @@ def _html_summary(part: Part) -> Markup:
     return Table(content.columns, tuple(rows)).html(sentences=TEXT_COLUMNS)
 
 
-def _html_figure(path: Path, label: str, name: str) -> Markup:
-    title, content = f"{label}: {name}", base64.b64encode(path.read_bytes()).decode()
+def _html_figure(path: Path, label: str, caption: str) -> Markup:
+    title, content = f"{label}: {caption}", base64.b64encode(path.read_bytes()).decode()
     image = Markup(f'<img alt="{escape(title)}" src="data:image/png;base64,{content}">')
     return element("figure", element("div", image, class_="card picture"), element("figcaption", title))
 

@@ -301,6 +301,7 @@ class _Agreement:
     agreeing: int
     clearly: int | None  # None without a spread over seeds
     clearly_not: int
+    mean_agrees: bool | None  # whether the mean has the sign of the headline; None if the mean says nothing
     num_seeds: tuple[int, int] | None  # the fewest and the most runs behind a number; None if it is not a mean of runs
 
     @classmethod
@@ -325,6 +326,7 @@ class _Agreement:
             sum(num for (agreeing, _), num in agrees.items() if agreeing),
             agrees[True, True] if has_spread else None,
             agrees[False, True],
+            sum(printed or values) * headline.sign > 0 if headline.sign and headline.unit is not None else None,
             (min(sizes), max(sizes)) if headline.sign and sizes and protocol == PER_RUN else None,
         )
 
@@ -341,7 +343,9 @@ class _Agreement:
         if too_few or self.clearly == 0 == self.clearly_not:
             return "unclear"
         part = self.agreeing / self.num
-        return "holds" if part >= HOLDS else "does not hold" if part <= HOLDS_NOT else "partly"
+        if part >= HOLDS and self.mean_agrees is not False:
+            return "holds"
+        return "does not hold" if part <= HOLDS_NOT and self.mean_agrees is not True else "partly"
 
     @property
     def counts(self) -> str:

@@ -5,10 +5,17 @@ from dataclasses import replace
 import pytest
 
 from heldin.lab.bundles import read_records
-from paper.choice import CANDIDATES, CHOSEN, Learning, choose, learning_of, needed
+from paper.choice import CANDIDATES, CHOSEN, Learning, build, choose, learning_of, needed
 from paper.items import PAPER
 
 PASSES = Learning(best_epoch=10, epochs=40, of_chance=0.6, train_error=0.0, wrong_labels=0.0)
+
+
+@pytest.mark.parametrize("kind", CHOSEN)
+def test_every_candidate_has_its_own_curve(kind, runs):
+    figures = build(runs.only(needed(kind))).figures
+    number = [*CHOSEN].index(kind)
+    assert len(figures[f"test_loss_{number}"].groups) == len(needed(kind))
 
 
 def test_a_network_that_learns_passes():

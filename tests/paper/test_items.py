@@ -194,6 +194,7 @@ def test_the_table_of_settings_shows_the_papers_numbers_that_differ_and_which_ne
     assert rows["MNIST, AlexNet, limited"]["learns"] == "no: training error (5 of 5)"
     assert row["learns"] == "yes (3 of 3 runs)"
     assert settings_table(Runs("laptop", ())).rows[0]["learns"] == "not run"
+    assert rows["MNIST, AlexNet, noisy"]["training samples"] == "2,000 (5,120 of 60,000)"
     assert {*KFOLD_SETTINGS, *RELATED} <= {*LISTED_SETTINGS}
     assert len(rows) == len(LISTED_SETTINGS)
 

@@ -92,9 +92,30 @@ def test_the_spread_at_the_stop_of_a_mean_curve_is_that_of_the_jackknife(make_re
     result = tab_kfold.LIMITED_ITEM.build(Runs("laptop", records))
     found = result.numbers["mnist_alexnet.gd-cv.loss"][MEAN_CURVE]
     left_out = [-1.0, 0.0, 0.0]  # the stop of disparity is an epoch later without the first seed
-    mean = sum(left_out) / 3
     assert (found.mean, found.num) == (0.0, 3)
-    assert found.std == pytest.approx((2 * sum((each - mean) ** 2 for each in left_out)) ** 0.5)
+    assert found.std == pytest.approx((2 * sum(each**2 for each in left_out)) ** 0.5)
+
+
+def test_seeds_without_all_folds_are_not_drawn_nor_correlated(make_record):
+    losses = [2.0, 1.0, 1.5, 2.0]
+    records = [make_record(spec, test_loss=losses) for spec in LIMITED_MNIST.full("laptop", [0, 1])]
+    folds = [*LIMITED_MNIST.folded("laptop", [0]), *LIMITED_MNIST.folded("laptop", [1])[:-1]]
+    records += [make_record(spec, val_loss=losses, test_loss=losses) for spec in folds]
+    result = fig_kfold.LIMITED_ITEM.build(Runs("laptop", records))
+    assert {record.spec.seed for record in result.figures["mnist_alexnet-cv"].records} == {0}
+    assert result.numbers["mnist_alexnet.rho.val"][PER_RUN].num == 1
+
+
+def test_training_on_all_the_data_is_compared_with_the_mean_over_the_folds_at_the_end(make_record):
+    records = [make_record(spec, test_loss=[3.0, 1.0], test_error=[1.0, 0.2]) for spec in LIMITED_MNIST.full("laptop")]
+    records += [
+        make_record(spec, val_loss=[1.0, 1.0], test_loss=[3.0, 1.0 + spec.fold], test_error=[1.0, 0.1 * spec.fold])
+        for spec in LIMITED_MNIST.folded("laptop")
+    ]
+    found = fig_kfold.LIMITED_ITEM.build(Runs("laptop", records)).numbers
+    assert found["mnist_alexnet.end.loss"][""].mean == pytest.approx(1.0 - 3.0)
+    assert found["mnist_alexnet.end.accuracy"][""].mean == pytest.approx(80.0 - 80.0)
+    assert found["mnist_alexnet.end.loss"][""].num == len(LIMITED_MNIST.seeds("laptop"))
 
 
 def test_without_a_stop_there_is_no_jackknife(make_record):

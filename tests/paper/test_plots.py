@@ -8,7 +8,7 @@ from heldin.lab.spec import RunSpec
 from paper.harness import Runs
 from paper.network_names import network_title
 from paper.plots import BarsDisplay, ScatterDisplay, SettingCurvesDisplay, SweepDisplay, over_seeds
-from paper.settings import BATCHES_VGG, NOISE_MNIST, SIZES_RESNET, SIZES_RESNET_AUGMENTED
+from paper.settings import BATCHES_VGG, NOISE_MNIST, SIZES_RESNET, SIZES_RESNET_AUGMENTED, WIDTHS_VGG
 from paper.sweeps import sweep_title
 
 matplotlib.use("Agg")
@@ -115,16 +115,18 @@ def test_datasets_and_networks_have_titles(dataset, model, title):
 
 
 @pytest.mark.parametrize(
-    ("sweeps", "title"),
+    ("sweeps", "title", "here"),
     [
-        ([NOISE_MNIST], "MNIST, AlexNet"),
-        ([BATCHES_VGG], "CIFAR-10, VGG-11"),
-        ([SIZES_RESNET_AUGMENTED], "CIFAR-10, ResNet-18, augmented"),
-        ([SIZES_RESNET_AUGMENTED, SIZES_RESNET], "CIFAR-10, ResNet-18"),
+        ([NOISE_MNIST], "MNIST, AlexNet", "AlexNet, width 1/4"),
+        ([BATCHES_VGG], "CIFAR-10, VGG-11", "VGG-11, width 1/8"),
+        ([WIDTHS_VGG], "CIFAR-10, VGG-11", "VGG-8"),
+        ([SIZES_RESNET_AUGMENTED], "CIFAR-10, ResNet-18, augmented", "ResNet-18, width 1/8"),
+        ([SIZES_RESNET_AUGMENTED, SIZES_RESNET], "CIFAR-10, ResNet-18", "ResNet-18, width 1/8"),
     ],
 )
-def test_the_title_of_a_sweep_is_what_its_settings_share(sweeps, title):
-    assert sweep_title(*sweeps) == title
+def test_the_title_of_a_sweep_is_what_its_settings_share_and_names_the_network_that_was_run(sweeps, title, here):
+    assert sweep_title("paper", *sweeps) == title
+    assert sweep_title("laptop", *sweeps) == f"{title} (here {here})"
 
 
 def test_what_is_compared_is_in_one_figure(results):
@@ -132,7 +134,7 @@ def test_what_is_compared_is_in_one_figure(results):
     assert {*results["fig:s"].figures} == {"s"}
     assert legend(results["fig:s"].figures["s"].plot()) == ["2 batches", "5 batches", "10 batches", "20 batches"]
     opt = results["fig:opt"].figures["f"]
-    assert opt.title == "(f) CIFAR-10, VGG-11, adadelta"
+    assert opt.title == "(f) CIFAR-10, VGG-11, adadelta (here VGG-8, width 1/4)"
     assert "test_loss" in opt.bars
 
 

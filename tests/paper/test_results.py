@@ -71,3 +71,11 @@ def test_the_introduction_names_the_settings_whose_networks_do_not_learn():
         "CIFAR-100 and noisy CIFAR-10 do not pass the rule of the item [choice](items/choice.md), by their test error"
     )
     assert f"{named}, nor does (d) of the four settings of tab:RW." in " ".join(PAPER.about.split())
+
+
+def test_the_item_settings_says_which_networks_of_the_papers_size_do_not_learn():
+    table = settings_table(collect_runs(PAPER, [PAPER.items["settings"]], "paper"))
+    learns = {row["setting"]: row["learns"] for row in table.rows}
+    assert learns["MNIST, AlexNet, limited"] == "no: best epoch (4 of 5)"
+    assert learns["CIFAR-10, VGG-13, limited"] == "no: test error (1 of 1), best epoch (1 of 1)"
+    assert learns["MNIST, fully connected"] == "yes (1 of 1 runs)"

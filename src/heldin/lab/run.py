@@ -221,8 +221,8 @@ class _Training:
         self._step_scheduler(found["train"]["loss"])
         line: JsonObject = {"epoch": epoch}
         line |= {f"{part}_{name}": value for part, values in found.items() for name, value in values.items()}
-        squares = [float(p.detach().cpu().double().square().sum()) for p in self.model.parameters()]
-        line["parameter_norm"] = sum(squares) ** 0.5
+        norms = [torch.linalg.vector_norm(p.detach().cpu(), dtype=torch.float64) for p in self.model.parameters()]
+        line["parameter_norm"] = float(torch.linalg.vector_norm(torch.stack(norms)))
         with clock.timed("probe"):
             line["signals"] = self.measurements.read(epoch, split, outputs.cpu())
             if self.recorder is not None:

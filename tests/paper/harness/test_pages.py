@@ -10,6 +10,7 @@ import pytest
 from heldin.lab.tables import Table
 from paper.harness import Item, Result, Runs
 from paper.harness.pages import (
+    gallery,
     item_page,
     path_name,
     readme,
@@ -27,8 +28,8 @@ TABLE = Table(("method", "error"), ({"method": "a|b", "error": 1 / 3},), "Errors
 class Line:
     """A display of two points that keeps the axes it drew on."""
 
-    def __init__(self, title=""):
-        self.title = title
+    def __init__(self, title="", name=""):
+        self.title, self.name = title, name
 
     def frame(self):
         return pd.DataFrame({"x": [0, 1], "y": [1 / 3, 2.0]})
@@ -65,11 +66,11 @@ def test_tables_and_the_data_of_figures_are_written_under_the_label(tmp_path):
     assert files["figures/tab-a/line.png"].startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize(("title", "drawn"), [("", "fig:a, line, at laptop size"), ("Its title", "Its title")])
-def test_a_figure_without_a_title_gets_its_label_and_is_closed(tmp_path, title, drawn):
+@pytest.mark.parametrize(("title", "drawn"), [("", "fig:a, line"), ("Its title", "Its title")])
+def test_a_figure_has_its_title_or_its_label_and_the_size_and_is_closed(tmp_path, title, drawn):
     line, before = Line(title), plt.get_fignums()
     write_result(judged_item("fig:a", Result(figures={"line": line})), tmp_path, "laptop")
-    assert line.axes.get_title() == drawn
+    assert line.axes.get_title() == f"{drawn}, at laptop size"
     assert plt.get_fignums() == before
 
 
@@ -141,6 +142,23 @@ def test_the_gallery_shows_every_figure_that_was_written(paper, part, tmp_path):
     assert shown == ["figures/tab-tiny/curves.png", "figures/fig-same/curves.png"]
     assert all((tmp_path / path).is_file() for path in shown)
     assert "The paper claims: Errors are high." in text
+
+
+def test_the_gallery_has_the_text_of_each_size_above_its_figures(part):
+    item = replace(part.items[0].item, findings="They are higher.", at_paper_size="It is `large`.")
+    noted = replace(part.items[0], item=item)
+    both = [Part(Runs("paper", part.runs.records), [noted]), replace(part, items=[noted])]
+    text = gallery(both)
+    places = [text.index(each) for each in ("It is large.", "paper-size/curves.png", "They are higher.")]
+    assert places == sorted(places)
+    assert text.rindex("curves.png") > places[-1]
+
+
+def test_a_caption_is_the_title_and_the_quantity_of_a_figure():
+    titled = Line("CIFAR-10", "test_loss")
+    judged = judged_item("fig:a", Result(figures={"one": titled, "two": Line("")}))
+    text = gallery([Part(Runs("laptop", ()), [judged])])
+    assert re.findall("<figcaption>(.*?)</figcaption>", text) == ["CIFAR-10: test loss", "two"]
 
 
 def test_the_report_is_complete_and_loads_nothing(paper, part, tmp_path):

@@ -121,6 +121,20 @@ def test_the_verdict_on_a_headline_follows_from_how_many_comparisons_agree(agree
     assert row["verdict"] == f"{verdict} (laptop)"
 
 
+@pytest.mark.parametrize(
+    ("agreeing", "other", "verdict"), [(5, -9.0, "partly"), (1, 9.0, "partly"), (5, -1.0, "holds")]
+)
+def test_a_headline_whose_mean_has_the_other_sign_holds_partly(agreeing, other, verdict):
+    """Most comparisons say one thing, and a single large one makes the mean say another."""
+    values = [1.0 if index < agreeing else -1.0 for index in range(6)]
+    values[-1 if other < 0 else 0] = other
+    claims = [Claim("tab:x", str(index), 2.0, statement=True) for index in range(6)]
+    numbers = {str(index): {NO_PROTOCOL: Estimate(value, 0.1, 3)} for index, value in enumerate(values)}
+    headline = Headline("Yes.", ("*",), sign=1, unit="points")
+    (row,) = headline_table([headline], {"laptop": [one(*claims, **numbers)]}).rows
+    assert row["verdict"] == f"{verdict} (laptop)"
+
+
 def test_a_headline_is_unclear_if_no_comparison_is_clear():
     claims = [Claim("tab:x", str(index), 1.0, statement=True) for index in range(3)]
     numbers = {str(index): {PER_RUN: Estimate(0.1 * (index + 1), 1.0, 2)} for index in range(3)}
