@@ -82,10 +82,8 @@ def _curves(group: RunGroup, setting: Setting) -> Result:
     compared = {name: each for name, each in trained.items() if each.full}
     figures = {f"{key}-{name}": SettingCurvesDisplay(compared, name, title) for name in ENDS.values() if compared}
     return merge(
-        curve_figure(f"{key}-cv", group.folded, "val_loss", ("test_loss",), title=f"{title}: k-fold"),
-        curve_figure(
-            f"{key}-gd", group.full, DISPARITY, ("test_loss", "generalization_loss"), title=f"{title}: disparity"
-        ),
+        curve_figure(f"{key}-cv", group.folded, "val_loss", ("test_loss",), title=title),
+        curve_figure(f"{key}-gd", group.full, DISPARITY, ("test_loss", "generalization_loss"), title=title),
         Result(figures=figures),
         Result.from_numbers(_correlations(group, key) | _end_differences(group, key)),
     )

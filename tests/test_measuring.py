@@ -141,6 +141,11 @@ class TestMeasure:
         with pytest.raises(UnmeasurableError, match="The signal 'noise_scale' cannot be measured here"):
             heldin.measure(net(), None, data, batch_loss=batch_loss, signals=["noise_scale"])
 
+    def test_an_unknown_argument_is_refused_with_the_closest_one(self):
+        for error in (ArgumentError, TypeError):
+            with pytest.raises(error, match=r"measure\(\) got an unexpected argument 'signal'. .*'signals'"):
+                heldin.measure(net(), LOSS, batches(), signal="cosine")
+
     def test_a_loss_is_required(self):
         with pytest.raises(ArgumentError, match="Found none"):
             heldin.measure(net(), None, batches())
@@ -288,6 +293,17 @@ class TestSignalReader:
         assert len(caught) == 1
         with pytest.raises(BatchesError, match="Found 1 in the loader.*smaller batch size"):
             few.read(loader(8), 2)
+
+    @pytest.mark.parametrize("remainder", [1, 2, 9])
+    def test_a_full_batch_with_a_small_remainder_is_split_as_a_single_batch_is(self, remainder):
+        with pytest.warns(HeldinWarning, match="or a single full one.* split at random into 5 parts"):
+            found = reader(net()).read(loader(20 + remainder, batch_size=20), 0)
+        assert found.num_batches == 5
+        assert found.num_samples == 20
+
+    def test_a_small_remainder_counts_if_the_full_batch_has_too_few_samples_to_be_split(self):
+        with pytest.warns(HeldinWarning, match="Measuring on 2 batches"):
+            assert reader(net()).read(loader(11, batch_size=8), 0).num_batches == 2
 
     def test_pooling_draws_more_batches_than_it_compares(self):
         passes = itertools.count()
@@ -484,9 +500,7 @@ class TestSingleBatch:
 
         data = loader(42, batch_size=64)
         whole = SignalReader(model, None, signals="gradient_disparity", sample_losses=losses)
-        message = (
-            "single batch per epoch. For measuring, its samples are split at random into 5 parts, new ones each time"
-        )
+        message = "single full one. For measuring, its samples are split at random into 5 parts, new ones each time"
         with pytest.warns(HeldinWarning, match=message) as caught:
             first, second = whole.read(data, 0), whole.read(data, 1)
         assert len(caught) == 1

@@ -77,6 +77,25 @@ def test_a_rank_that_does_not_write_restores_what_another_wrote(path):
     assert (restored(main), restored(other)) == (2, 2)
 
 
+def test_weights_of_another_model_are_refused_and_change_nothing():
+    for other in (nn.Linear(3, 5), nn.Sequential(nn.Linear(2, 2)), nn.Linear(2, 2)):
+        before = {name: value.clone() for name, value in other.state_dict().items()}
+        with pytest.raises(ArgumentError, match="epoch 1 should fit the model.*another model"):
+            snapshot(None, 1).restore(other)
+        assert all(torch.equal(value, before[name]) for name, value in other.state_dict().items())
+
+
+def test_weights_of_a_lazy_model_are_restored():
+    taken = WeightSnapshot("lowest", None)
+    model = nn.LazyLinear(2)
+    model(torch.ones(1, 3))
+    taken.take(model, 4)
+    loaded, fresh = WeightSnapshot("lowest", None), nn.LazyLinear(2)
+    loaded.load_state_dict(taken.state_dict(), fresh)
+    assert loaded.restore(fresh) == 4
+    assert torch.equal(fresh.weight, model.weight)
+
+
 def test_a_missing_file_is_named_in_the_error(path):
     with pytest.raises(ArgumentError, match=r"weights\.pt"):
         resumed(path, {"keep": "lowest", "epoch": 2, "weights": None})

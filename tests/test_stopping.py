@@ -690,6 +690,7 @@ def test_kept_weights_are_part_of_the_state(on_disk, tmp_path):
         ({"keep": "best"}, "'lowest'"),
         ({"keep_in": "weights.pt"}, "keep="),
         ({"mode": "evaluate"}, "'eval'"),
+        ({"autocast": "off"}, "`autocast` should be True or False"),
         ({"mode": "min"}, r"Found `mode = 'min'`\. The direction belongs to the signal, so it need not be given\.$"),
         ({"signal": "gradient_dispartiy"}, "Did you mean 'gradient_disparity'"),
         ({"rule": "nth_ris"}, "Did you mean 'nth_rise'"),

@@ -535,6 +535,14 @@ class TestRefusals:
         with pytest.raises(LossError, match="before any mean"):
             loop.stopper.observe(per_sample(loop.model, batches(1)[0]).mean())
 
+    def test_a_loss_that_is_no_tensor(self):
+        loop = Loop()
+        losses = per_sample(loop.model, batches(1)[0])
+        with pytest.raises(LossError, match=r"Parameter `loss` of observe\(\) .* Found a float. .* without item\(\)"):
+            loop.stopper.observe(losses, loss=losses.mean().item())
+        with pytest.raises(LossError, match="the losses of a batch as a tensor. Found a list"):
+            loop.stopper.observe(losses.tolist())
+
     def test_outputs_in_place_of_losses(self):
         loop = Loop()
         for inputs, targets in batches(3):

@@ -30,11 +30,13 @@ WRONG = [
     'EarlyStopping(model, loss, monitor="val_loss")',
     'GradientDisparity(rescale="sdt")',
     'measure(model, loss, [], mode="min")',
+    'measure(model, loss, [], signal="cosine")',
     'EarlyStopping(model, loss, preset="papr")',
     'Adapter(probes="fxied")',
     'Adapter(preset="papr")',
     'Adapter(keep="best")',
     'Adapter(monitor="val_loss")',
+    "Adapter(model)",
 ]
 
 

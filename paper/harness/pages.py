@@ -218,10 +218,12 @@ def _name_in_words(judged: JudgedItem, name: str) -> str:
 
 
 def _caption(judged: JudgedItem, name: str) -> str:
-    """Return what a figure shows: its own title and quantity, if it has them."""
+    """Return what a figure shows: its own title and curves, if it has them."""
     display = judged.result.figures[name]
-    title, quantity = (getattr(display, part, "") for part in ("title", "name"))
-    return ": ".join(text for text in (title, label_of(quantity)) if text) if title else _name_in_words(judged, name)
+    title = getattr(display, "title", "")
+    curves = [getattr(display, "name", ""), getattr(display, "watched", ""), *getattr(display, "metrics", ())]
+    shown = ", ".join(label_of(curve) for curve in curves if curve)
+    return ": ".join(text for text in (title, shown) if text) if title else _name_in_words(judged, name)
 
 
 def _linked_figure(judged: JudgedItem, profile: str, name: str) -> Markup:

@@ -112,6 +112,12 @@ def require_number(
         )
 
 
+def require_bool(name: str, value: object) -> None:
+    """Refuse what is not True or False: any other value would count as one of them."""
+    if not isinstance(value, bool):
+        raise ArgumentError(f"Parameter `{name}` should be True or False. Found `{name} = {value!r}`.")
+
+
 def require_choice(name: str, value: object, choices: Iterable[str]) -> None:
     """Raise an `ArgumentError`, with the closest match, unless `value` is one of `choices`."""
     known = list(choices)

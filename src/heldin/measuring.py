@@ -8,13 +8,14 @@ use a `SignalReader`.
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from statistics import fmean
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, distributed, nn
@@ -32,6 +33,7 @@ from heldin.errors import (
     UnmeasurableError,
     require_choice,
     require_integer,
+    unknown_argument,
     warn,
 )
 from heldin.needs import MeasurementContext, compute_needs
@@ -45,6 +47,9 @@ from heldin.probing.training_gradients import GradientCapture, ObservedLosses
 from heldin.signals import Memory, Signal, StatefulSignal, signals_by_label
 from heldin.signals.registry import names
 from heldin.types import Reading
+
+if TYPE_CHECKING:
+    from typing_extensions import Never
 
 Probes = Literal["fresh", "fixed", "training"]
 SignalChoice = Signal[Any] | str | Sequence[Signal[Any] | str] | Mapping[str, Signal[Any]]
@@ -80,6 +85,7 @@ def measure(
     seed: int = 0,
     memory: GradientMemory = "full",
     layers: str | Sequence[str] | None = None,
+    **unknown: Never,
 ) -> dict[str, float]:
     """Measure signals at the model's present weights, on exactly these batches. Model and random streams are restored.
 
@@ -101,6 +107,7 @@ def measure(
         seed: seed of the randomness inside the measurement (dropout).
         memory: how the s gradients are held, as for `EarlyStopping`: `"full"`, `"bf16"`, `"sketch"` or a `Sketch`.
         layers: the part of the model whose gradients are compared, as for `EarlyStopping`; None for all of it.
+        **unknown: refused, with what to write instead.
 
     Returns:
         One number per signal, keyed by its name; two variants of one signal have their options in the key. NaN if a
@@ -116,6 +123,8 @@ def measure(
         >>> sorted(found)
         ['cosine', 'gradient_disparity']
     """
+    for name in unknown:
+        raise unknown_argument("measure", name, inspect.signature(measure).parameters)
     everything = isinstance(signals, str) and signals == "all"
     reader = SignalReader(
         model,
@@ -454,9 +463,9 @@ class SignalReader:
         if self.probe.loss.num_samples is None:
             refuse_samples_second(loader, drawn)
         batches, num_parts = drawn[: self.batches], 1
-        if len(batches) == 1:
-            batches, num_parts = self._split(batches[0], derive_seed(self.seed, "parts", number))
-            drawn = batches
+        if (full := self._only_full_batch(batches)) is not None:
+            parts, num_parts = self._split(full, derive_seed(self.seed, "parts", number))
+            drawn = batches = parts if len(parts) * num_parts > 1 else batches
         self._check_number(batches, len(batches) * num_parts)
         return Drawn(batches, num_parts, drawn if pooling and num_parts == 1 else None)
 
@@ -592,11 +601,15 @@ class SignalReader:
                 )
 
     def _check_observed(self, losses: object, root: object) -> None:
-        if not isinstance(losses, Tensor) or not isinstance(root, Tensor):
-            found = type(losses if not isinstance(losses, Tensor) else root).__name__
+        if not isinstance(losses, Tensor):
             raise LossError(
-                f"observe() should be given the losses of a batch as a tensor. Found a {found}. Pass what "
-                'loss_fn(outputs, targets) returns with reduction="none".'
+                f"observe() should be given the losses of a batch as a tensor. Found a {type(losses).__name__}. Pass "
+                'what loss_fn(outputs, targets) returns with reduction="none".'
+            )
+        if not isinstance(root, Tensor):
+            raise LossError(
+                "Parameter `loss` of observe() should be the tensor that training differentiates. Found a "
+                f"{type(root).__name__}. Pass the tensor, without item(): observe(losses, loss=loss)."
             )
         if losses.ndim == 0 and any(signal.needs.uses_sample_losses for signal in self.signals.values()):
             raise LossError(
@@ -612,6 +625,14 @@ class SignalReader:
                 "differentiated too: observe(losses, loss=loss)."
             )
 
+    def _only_full_batch(self, batches: Sequence[Batch]) -> Batch | None:
+        """The only batch, or that of two which has more than twice the samples of the other; else None."""
+        if len(batches) == 1:
+            return batches[0]
+        sizes = [self.probe.loss.count_samples(batch) or 0 for batch in batches] if len(batches) == 2 else []
+        is_one = bool(sizes) and 0 < 2 * min(sizes) < max(sizes)
+        return batches[sizes.index(max(sizes))] if is_one else None
+
     def _split(self, batch: Batch, seed: int) -> tuple[list[Batch], int]:
         """The parts of the only batch of an epoch; if it cannot be divided, the batch and the number of its parts."""
         parts = split_batch(batch, self.batches, seed=seed)
@@ -621,8 +642,8 @@ class SignalReader:
         which = "new" if self.probes == "fresh" else "the same"
         self.probe.warn_once(
             "one batch",
-            f"The loader gives a single batch per epoch. For measuring, its {what} are split at random into "
-            f"{self.batches} parts, {which} ones each time.",
+            f"The loader gives a single batch per epoch, or a single full one. For measuring, its {what} are split at "
+            f"random into {self.batches} parts, {which} ones each time.",
         )
         return ([batch], self.batches) if parts is None else (parts, 1)
 

@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from heldin.errors import ArgumentError, require_choice, warn
 
@@ -83,6 +84,11 @@ class WeightSnapshot:
             if content["epoch"] != self.epoch:
                 raise self._other_run(content["epoch"])
             weights = content["weights"]
+        if not _fit(weights, model):  # else load_state_dict would change a part of the model before it raises
+            raise ArgumentError(
+                f"The weights of epoch {self.epoch} should fit the model. Found other names or shapes: they belong to "
+                "another model. Load the state that was saved with this model."
+            )
         model.load_state_dict(weights)
         return self.epoch
 
@@ -116,7 +122,7 @@ class WeightSnapshot:
         if previous.exists() and (earlier := _load(previous))["epoch"] == self.epoch:
             self._weights = earlier["weights"]
             return
-        if _shapes(content["weights"]) != _shapes(model.state_dict()):
+        if not _fit(content["weights"], model):
             raise self._other_run(content["epoch"])
         warn(
             f"The file {self.keep_in} should hold the weights of epoch {self.epoch}. Found those of epoch "
@@ -148,8 +154,14 @@ def _copy_of(model: nn.Module) -> Weights:
     }
 
 
-def _shapes(weights: Weights) -> dict[str, torch.Size | None]:
-    return {name: value.shape if isinstance(value, Tensor) else None for name, value in weights.items()}
+def _fit(weights: Weights, model: nn.Module) -> bool:
+    """Return whether the model has weights of the same names and shapes; lazy ones, without a shape so far, may fit."""
+    own = model.state_dict()
+    return weights.keys() == own.keys() and all(
+        is_lazy(own[name]) or own[name].shape == value.shape
+        for name, value in weights.items()
+        if isinstance(value, Tensor) and isinstance(own[name], Tensor)
+    )
 
 
 def _load(path: Path) -> dict[str, Any]:

@@ -100,6 +100,13 @@ def test_an_unknown_argument_is_refused_with_what_to_write(name, remedy):
             Adapter(**{name: "val_loss"})
 
 
+@pytest.mark.parametrize("arguments", [(nn.Linear(1, 1),), (nn.Linear(1, 1), LOSS)], ids=len)
+def test_arguments_without_a_name_are_refused_with_what_to_write(arguments):
+    for error in (ArgumentError, TypeError):
+        with pytest.raises(error, match="Found a Linear without a name.*the model is known from the trainer"):
+            Adapter(*arguments)
+
+
 def test_signals_that_take_a_step_are_accepted_before_there_is_an_optimizer():
     assert Adapter(signal="optimization_variance").signal == "optimization_variance"
 

@@ -26,7 +26,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader
 
 import heldin
-from heldin.errors import ArgumentError, HeldinError, HeldinWarning, UnmeasurableError
+from heldin.errors import ArgumentError, BatchesError, HeldinError, HeldinWarning, UnmeasurableError
 from heldin.integrations.keras import HeldInStopping, ReservoirSampler, StatelessLosses, _training_loss
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy keyword")  # in Keras
@@ -161,6 +161,57 @@ def test_batches_are_drawn_from_given_data(make, arrays, mnist, same_state):
     assert stopping.stopper.history[-1].values["label_wave"] > 0
     with pytest.raises(ArgumentError, match="Pass a DataLoader"):
         HeldInStopping(signal="label_wave")
+
+
+class Batches(keras.utils.PyDataset):
+    def __init__(self, batches):
+        super().__init__()
+        self.batches = batches
+
+    def __len__(self):
+        return len(self.batches)
+
+    def __getitem__(self, index):
+        return self.batches[index]
+
+
+def test_batches_of_arrays_and_of_tensors_give_the_same_readings(make, arrays):
+    chunks = [tuple(array[i : i + 30] for array in arrays) for i in range(0, 300, 30)]
+    readings = []
+    for data in (chunks, [tuple(map(torch.tensor, chunk)) for chunk in chunks]):
+        stopping = HeldInStopping(signal=["gradient_disparity", "gsnr", "label_wave"], data=data)
+        fit(make(), arrays, stopping, epochs=2)
+        readings.append([reading.values for reading in stopping.stopper.history])
+    assert readings[0] == readings[1]
+    assert len(readings[0]) == 2
+
+
+def test_a_dataset_of_arrays_is_refused_with_what_converts_it(make, arrays):
+    data = Batches([tuple(array[i : i + 30] for array in arrays) for i in range(0, 300, 30)])
+    with pytest.raises(BatchesError, match=r"Found NumPy arrays. Pass data=DataLoader\(data, batch_size=None\)"):
+        fit(make(), arrays, HeldInStopping(data=data))
+    stopping = HeldInStopping(data=DataLoader(data, batch_size=None))
+    fit(make(), arrays, stopping, epochs=1)
+    assert stopping.stopper.history[0].values["gradient_disparity"] > 0
+
+
+@pytest.mark.parametrize("kind", [tuple, list])
+@pytest.mark.parametrize("convert", [np.asarray, torch.tensor], ids=["NumPy", "torch"])
+def test_a_single_batch_in_place_of_a_list_is_refused(kind, convert, arrays):
+    found = rf"Found a single batch: a {kind.__name__} of 2 arrays. Pass a list of batches, .* or a loader"
+    with pytest.raises(BatchesError, match=found):
+        HeldInStopping(data=kind(map(convert, arrays)))
+
+
+def test_a_list_of_batches_without_targets_is_accepted(arrays):
+    inputs = arrays[0]
+    data = HeldInStopping(data=[inputs[:30], inputs[30:45]]).data
+    assert [type(batch) for batch in data] == [torch.Tensor] * 2
+
+
+def test_a_model_is_refused_with_what_to_write(make):
+    with pytest.raises(ArgumentError, match="Found a Sequential without a name.*known from the trainer"):
+        HeldInStopping(make())
 
 
 def test_the_measured_batches_are_sampled_from_the_whole_epoch_by_seed(make, arrays):

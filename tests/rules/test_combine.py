@@ -135,6 +135,8 @@ def test_names_are_the_named_signals():
         pytest.param((), {}, "Found 0", id="none"),
         pytest.param((NthRise(5),), {}, "Found 1", id="one"),
         pytest.param((), {"cosine": NthRise(5)}, "Found 1", id="one, named"),
+        pytest.param((3,), {}, "Found 3. Pass the rules one by one", id="a number"),
+        pytest.param(([NthRise(3), Level(1)],), {}, "Found [NthRise(", id="a list of rules"),
         pytest.param((NthRise(5), "level"), {}, "Found 'level'", id="a string"),
         pytest.param((NthRise(5), Level), {}, "Found <class", id="a class"),
         pytest.param((NthRise(5),), {"cosine": 0.5}, "Found 0.5 for cosine", id="a number, named"),

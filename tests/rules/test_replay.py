@@ -4,12 +4,13 @@ from dataclasses import replace
 from math import nan
 
 import numpy
+import pandas
 import pytest
 import torch
 
 from heldin.errors import ArgumentError
 from heldin.rules import FirstMinimum, Level, NthRise, Patience, Warmup, all_of, any_of, has_value, replay
-from heldin.types import Decision, Direction
+from heldin.types import Decision, Direction, Reading
 
 
 def test_without_values_there_is_no_decision_to_stop():
@@ -32,8 +33,15 @@ def test_without_a_stop_the_last_decision_is_returned():
 
 @pytest.mark.parametrize(
     "values",
-    [[3, 1, 2], (3.0, 1.0, 2.0), numpy.array([3, 1, 2], dtype=numpy.float32), torch.tensor([3, 1, 2])],
-    ids=["integers", "floats", "array", "tensor"],
+    [
+        [3, 1, 2],
+        (3.0, 1.0, 2.0),
+        numpy.array([3, 1, 2], dtype=numpy.float32),
+        torch.tensor([3, 1, 2]),
+        pandas.Series([3, 1, 2], index=["rows", "columns", "cells"]),
+        {"a": 3, "b": 1, "c": 2}.values(),
+    ],
+    ids=["integers", "floats", "array", "tensor", "series", "values of a dictionary"],
 )
 def test_values_may_be_any_iterable_of_numbers(values):
     decision = replay(NthRise(1), values)
@@ -99,3 +107,45 @@ def test_has_value(value, expected):
 def test_what_is_not_a_rule_is_refused():
     with pytest.raises(ArgumentError, match="should be a rule. Found 'nth_rise'"):
         replay("nth_rise", [1.0, 2.0])
+
+
+class Table:
+    """A table without `ndim`, such as that of polars."""
+
+    columns = ["a"]
+
+    def __iter__(self):
+        return iter([[1.0, 2.0]])
+
+
+@pytest.mark.parametrize(
+    ("values", "found"),
+    [
+        (pandas.DataFrame({"a": [1.0, 2.0]}), "a DataFrame with 2 dimensions"),
+        (Table(), "a Table with 2 dimensions"),
+        (numpy.ones((2, 1)), "a ndarray with 2 dimensions"),
+        (torch.tensor(1.0), "a Tensor with 0 dimensions"),
+        ({0: 1.0, 1: 2.0}, "a dict"),
+        ({1.0, 2.0}, "a set"),
+        ("12", "a str"),
+        (b"12", "a bytes"),
+        (3.0, "a float"),
+    ],
+    ids=lambda argument: argument if isinstance(argument, str) else "",
+)
+def test_what_is_not_a_series_is_refused(values, found):
+    with pytest.raises(ArgumentError, match=rf"one per epoch\. Found {found}\. Pass a list, or one column"):
+        replay(NthRise(1), values)
+
+
+def test_a_value_that_is_not_a_number_is_refused():
+    for rule, values in [(NthRise(1), [1.0, [2.0]]), (any_of(a=NthRise(1), b=NthRise(1)), [{"a": 1.0, "b": [2.0]}])]:
+        with pytest.raises(ArgumentError, match=r"Found \[2\.0\]\. Pass one number per epoch"):
+            replay(rule, values)
+
+
+def test_readings_are_refused_with_the_names_of_their_signals():
+    history = [Reading(0, {"label_wave": None, "cosine": 1.0}, 5)]
+    with pytest.raises(ArgumentError, match="Found a Reading of label_wave, cosine") as error:
+        replay(NthRise(1), history)
+    assert '[r.values["label_wave"] for r in stopper.history]' in str(error.value)

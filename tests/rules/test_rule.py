@@ -19,6 +19,7 @@ from heldin.rules import (
     FirstMinimum,
     Level,
     NthRise,
+    Outcome,
     Patience,
     RiseAbove,
     Rule,
@@ -456,3 +457,57 @@ def test_a_patience_is_given_to_a_named_rule_or_to_the_inner_rule():
         as_rule("nth_rise", patience=0)
     with pytest.raises(ArgumentError, match=r"patience = 3` and the rule Level\(.*NthRise\(5\)"):
         with_patience(Level(0.0), 3)
+
+
+class Own(Rule):
+    """A user's rule that is not a dataclass: its state, and what `update` returns, are arguments."""
+
+    def __init__(self, initial, result=None):
+        self.initial, self._result = initial, result
+
+    def initial_state(self):
+        return self.initial
+
+    def update(self, state, epoch, value):
+        return self._result(state) if callable(self._result) else self._result
+
+
+def test_a_rule_that_is_not_a_dataclass_is_described_by_its_attributes():
+    rule = Own({"count": 0})
+    assert rule.describe() == "Own(initial={'count': 0})"
+    assert rule.waiting_for(rule.start()) == "a stop of Own({'count': 0})"
+
+
+@pytest.mark.parametrize("name", ["seen", "stopped"])
+def test_a_rule_does_not_set_the_reserved_entries_of_the_state(name):
+    with pytest.raises(ArgumentError, match=f"`initial_state` of Own .* Found '{name}'. Choose another name"):
+        Own({name: 0}).start()
+    rule = Own({}, ({name: 7}, Outcome("is at 1")))
+    with pytest.raises(ArgumentError, match=f"`update` of Own .* Found '{name}'. Choose another name"):
+        rule.step(rule.start(), 1.0)
+
+
+def test_a_rule_may_return_all_of_its_state():
+    rule = Own({"count": 0}, lambda state: ({**state, "count": state["count"] + 1}, Outcome("is at 1")))
+    assert [(state["seen"], state["count"]) for state, _ in steps(rule, [1.0, 1.0])] == [(1, 1), (2, 2)]
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        None,
+        Outcome("is at 1"),
+        ({}, "is at 1"),
+        (None, Outcome("is at 1")),
+        ({}, Outcome(None)),
+        ({}, Outcome("is at 1", True)),
+        ({}, Outcome("is at 1", "custom")),
+    ],
+    ids=str,
+)
+def test_an_invalid_result_of_update_is_an_error_that_names_the_rule(result):
+    rule = Own({}, result)
+    with pytest.raises(ArgumentError) as error:
+        rule.step(rule.start(), 1.0)
+    assert str(error.value).startswith("`update` of Own should return")
+    assert f"Found {result!r}. Write" in str(error.value)

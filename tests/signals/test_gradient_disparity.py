@@ -57,6 +57,11 @@ def test_worked_example(vectors, signal, expected):
     assert disparity(vectors, signal) == pytest.approx(expected, abs=1e-6)
 
 
+def test_normalize_is_true_or_false():
+    with pytest.raises(ArgumentError, match="`normalize` should be True or False. Found `normalize = 'no'`"):
+        GradientDisparity(normalize="no")
+
+
 @pytest.mark.parametrize(
     ("rescale", "expected"),
     [("none", 1.688165), ("std_detached", 1.130810), ("std", 7 / 3)],

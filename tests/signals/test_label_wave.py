@@ -41,6 +41,17 @@ def test_the_sign_of_a_single_output_is_the_class(readings, shape):
     assert readings(LabelWave(), [outputs.reshape(shape) for outputs in series]) == [None, 2.0]
 
 
+def test_single_outputs_between_0_and_1_are_probabilities(readings):
+    series = [torch.tensor([0.1, 0.9, 0.6, 0.4]), torch.tensor([0.7, 0.8, 0.3, 0.2])]
+    assert readings(LabelWave(), series) == [None, 2.0]
+
+
+def test_probabilities_and_logits_are_not_compared(readings):
+    """The logits of the first reading all happen to lie between 0 and 1."""
+    series = [torch.tensor([0.1, 0.9]), torch.tensor([-1.0, 2.0]), torch.tensor([1.5, 2.0])]
+    assert readings(LabelWave(), series) == [None, None, 1.0]
+
+
 def test_classes_are_in_dimension_one(readings):
     before = torch.zeros(2, 3, 4)
     before[:, 0] = 1.0

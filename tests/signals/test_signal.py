@@ -58,6 +58,12 @@ def test_labels_may_be_written_loosely():
         ("cosine[s=1]", "the options none"),
         ("noise_scale[unbiased=no]", "True or False"),
         ("gwa[beta=large]", "a number"),
+        ("gradient_disparity[rescale=none", r"written as in 'gradient_disparity\[rescale=none,normalize=True\]'"),
+        ("gradient_disparity[rescale]", r"should be written as in .* Found 'gradient_disparity\[rescale\]'"),
+        ("gradient_disparity[rescale", "should be written as in"),
+        ("gradient_disparity[rescale=none,]", "should be written as in"),
+        ("gradient_disparity[]", "leave out the brackets: 'gradient_disparity'"),
+        ("gradient_disparity[", "leave out the brackets"),
         (3, "3"),
     ],
 )
@@ -84,10 +90,12 @@ def test_results_are_keyed_by_name_or_by_label_if_a_name_occurs_twice():
         (GradientDisparity, r"write GradientDisparity\(\)"),
         (lambda gram: 1.0, "@heldin.signal"),
         (None, "None"),
+        (3, "There is no signal 3"),
+        (["cosine", 3], "There is no signal 3"),
         ("all", "measure"),
         (["all"], "measure"),
     ],
-    ids=["typo", "none", "no keys", "twice", "a class", "a function", "None", "all", "all in a list"],
+    ids=["typo", "none", "no keys", "twice", "a class", "a function", "None", "3", "listed 3", "all", "listed all"],
 )
 def test_invalid_signals_raise_with_the_remedy(signals, message):
     with pytest.raises(ArgumentError, match=message):

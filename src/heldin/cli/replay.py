@@ -53,8 +53,12 @@ def command(
     from heldin.cli.records import read_records
     from heldin.lab.curves import curve_of, direction_of, has, require_one_version, require_recorded, sort_by_setting
 
-    if signal is None and numbers is None:
-        signal = "gradient_disparity"
+    records: list[RunRecord] = []
+    if numbers is None:
+        signal = "gradient_disparity" if signal is None else signal
+        records = sort_by_setting(read_records(store, run, wanted))
+        require_one_version(records)
+        require_recorded(records, signal)  # before it is parsed: an unknown name may be meant as a metric
     metric = signal is None or signal.startswith(PREFIXES)
     default = NthRise() if metric or signal is None else parse_signal(signal).signal.rule
     chosen = _rule(rule, patience, threshold, smooth, default=default)
@@ -68,9 +72,6 @@ def command(
         else:
             show(f"{decision}.")
         return
-    records = sort_by_setting(read_records(store, run, wanted))
-    require_one_version(records)
-    require_recorded(records, signal)
     having = [record for record in records if has(record, signal)]
     rows = [
         _row(record, replace(replay_rule(chosen, curve_of(record, signal), direction=direction), signal=signal))

@@ -23,6 +23,7 @@ from heldin.errors import (
     HeldinError,
     LossError,
     MissingExtraError,
+    UnknownArgumentError,
     UnmeasurableError,
     missing_package,
     require_integer,
@@ -74,7 +75,7 @@ class Adapter:
 
     def __init__(
         self,
-        *,
+        *positional: Never,
         preset: PresetName | None = None,
         signal: SignalChoice | None = None,
         rule: Rule | str | None = None,
@@ -98,6 +99,7 @@ class Adapter:
         """Check the arguments, which are the same for every framework. `heldin.EarlyStopping` has the details.
 
         Args:
+            *positional: refused: the arguments are given by name.
             preset: a named way of stopping, such as `"paper"`, in place of `signal`, `rule`, `patience`, `batches`,
                 `probes` and `start_after_fall`.
             signal: what to measure: a name, a `Signal`, or several. The first one decides, unless `rule` names others.
@@ -126,6 +128,12 @@ class Adapter:
                 reading of batches that are spread over them.
             **unknown: refused, with what to write instead.
         """
+        if positional:
+            raise UnknownArgumentError(
+                f"HeldInStopping() should be given its arguments by name. Found a {type(positional[0]).__name__} "
+                "without a name. Write HeldInStopping(patience=5): the model is known from the trainer, or passed to "
+                "attach()."
+            )
         for name in unknown:
             raise unknown_argument("HeldInStopping", name, inspect.signature(Adapter).parameters)
         self.preset = preset

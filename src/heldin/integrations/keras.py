@@ -13,19 +13,22 @@ import io
 import random
 from collections import deque
 from collections.abc import Iterable
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
-from heldin.errors import ArgumentError, HeldinError, LossError, MissingExtraError
+from heldin.errors import ArgumentError, BatchesError, HeldinError, LossError, MissingExtraError
 from heldin.integrations._adapter import Adapter, Losses, missing_extra
 from heldin.integrations._captured_losses import CapturedLosses
 from heldin.measuring import NUM_POOLED
-from heldin.probing.batches import Batch
+from heldin.probing.batches import Batch, map_tensors
 from heldin.probing.isolation import derive_seed
 from heldin.probing.losses import LossFunction, SampleLosses, unreduced
 from heldin.signals import signals_by_label
+
+if TYPE_CHECKING:
+    from typing_extensions import Never
 
 Logs: TypeAlias = "dict[str, float] | None"
 SET_BACKEND = 'Set it before Keras is imported: os.environ["KERAS_BACKEND"] = "torch".'
@@ -65,10 +68,11 @@ class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
         2
     """
 
-    def __init__(self, *, data: Iterable[object] | None = None, **arguments: Any) -> None:
+    def __init__(self, *positional: Never, data: Iterable[object] | None = None, **arguments: Any) -> None:
         """Check the arguments.
 
         Args:
+            *positional: refused: the arguments are given by name.
             data: a `DataLoader` or a list of batches, to draw from instead of the batches that pass through training.
                 Signals that read the same samples each time (`LabelWave`) need it.
             **arguments: the arguments of every framework: `preset`, `signal`, `rule`, `patience`, `batches`, `probes`,
@@ -76,8 +80,8 @@ class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
                 `seed`, `memory`, `layers`, `together`.
         """
         Callback.__init__(self)
-        Adapter.__init__(self, **arguments)
-        self.data = data
+        Adapter.__init__(self, *positional, **arguments)
+        self.data = _with_tensors(data)
         self._bound = False
         self._already_stopped = False  # `fit` resumes a training that was stopped: no batch is trained on
         self._values: dict[str, float] = {}  # of this epoch
@@ -207,6 +211,20 @@ class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
             self.model.stop_training = True
 
 
+def _with_tensors(data: Any) -> Any:
+    """The same data, with tensors in place of the NumPy arrays in a list of batches."""
+    only_arrays = isinstance(data, (tuple, list)) and all(isinstance(part, (np.ndarray, Tensor)) for part in data)
+    # Arrays of equal shapes in a list may be batches without targets.
+    if only_arrays and (isinstance(data, tuple) or len({part.shape[1:] for part in data}) > 1):
+        raise BatchesError(
+            "Parameter `data` should be a DataLoader or a list of batches. Found a single batch: a "
+            f"{type(data).__name__} of {len(data)} arrays. Pass a list of batches, [(x[:32], y[:32]), ...], or a "
+            "loader."
+        )
+    with keras.device("cpu"):  # a batch that is drawn is moved to the device of the model
+        return map_tensors(data, keras.ops.convert_to_tensor, is_leaf=lambda part: isinstance(part, np.ndarray))
+
+
 def _num_samples(batch: object) -> int:
     """The largest first dimension of the arrays of a batch."""
     return max((len(array) for array in keras.tree.flatten(batch) if getattr(array, "ndim", 0)), default=0)
@@ -321,6 +339,11 @@ def _outputs(model: keras.Model, inputs: object) -> Any:
 
 
 def _compiled_losses(model: keras.Model, outputs: object, targets: object, weights: Tensor | None) -> Tensor:
+    if isinstance(targets, np.ndarray):
+        raise BatchesError(
+            "The batches of `data` should consist of tensors, unless they are in a list. Found NumPy arrays. Pass "
+            "data=DataLoader(data, batch_size=None), which converts them."
+        )
     if not isinstance(outputs, Tensor) or not isinstance(targets, Tensor):
         raise LossError("The model should have one output and one target. Found more of them.")
     losses = _unreduced_loss(model.loss, outputs, targets)(targets, outputs, weights)

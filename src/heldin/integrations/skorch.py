@@ -118,7 +118,8 @@ class HeldInStopping(Adapter, Callback):  # type: ignore[misc]
 
     def _get_param_names(self) -> list[str]:
         """Return the parameters for scikit-learn's clone and set_params: the arguments, no fitted attributes."""
-        return [name for name in inspect.signature(Adapter).parameters if name != "unknown"]
+        parameters = inspect.signature(Adapter).parameters.values()
+        return [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
 
     def __getstate__(self) -> dict[str, object]:
         """Leave out the model, which the net pickles, and the objects of the current training."""

@@ -26,6 +26,7 @@ from heldin.errors import (
     NotPositiveError,
     WarnOnce,
     near_match,
+    require_bool,
     require_choice,
     short_repr,
 )
@@ -115,6 +116,7 @@ class Probe:
         self.model = unwrap_model(model)
         self.loss = TrainingLoss.create(self.model, loss_fn, sample_losses, batch_loss, num_samples)
         self.mode = mode
+        require_bool("autocast", autocast)
         self.autocast = autocast
         self.seed = seed
         self.memory = resolve_memory(memory)

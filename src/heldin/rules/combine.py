@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from heldin.errors import ArgumentError, near_match
-from heldin.rules.rule import Directions, Outcome, Rule, State, Value, direction_of, first_value
+from heldin.rules.rule import Directions, Outcome, Rule, State, Value, as_number, direction_of, first_value
 from heldin.types import Decision
 
 
@@ -22,17 +22,17 @@ class Combined(Rule):
     _conjunction: ClassVar[str]
 
     def __post_init__(self) -> None:
-        if len(self.rules) < 2:
-            raise ArgumentError(
-                f"{self._function} should be given at least 2 rules. Found {len(self.rules)}. Use the rule by itself."
-            )
         for name, rule in self.rules:
             if not isinstance(rule, Rule):
                 raise ArgumentError(
                     f"{self._function} should be given rules. Found {rule!r}{f' for {name}' if name else ''}. "
-                    f"Write {self._function}(NthRise(5), Level(0.5)) or "
+                    f"Pass the rules one by one: {self._function}(*rules), or "
                     f"{self._function}(gradient_disparity=NthRise(5), ...)."
                 )
+        if len(self.rules) < 2:
+            raise ArgumentError(
+                f"{self._function} should be given at least 2 rules. Found {len(self.rules)}. Use the rule by itself."
+            )
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -163,4 +163,4 @@ def _value_of(value: Value, name: str | None) -> float | None:
             f"{near_match(name, known)} Measure it too: EarlyStopping(..., signal=[...])."
         )
     found = value[name]
-    return None if found is None else float(found)
+    return None if found is None else as_number(found)

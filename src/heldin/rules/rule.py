@@ -13,18 +13,19 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
-from dataclasses import Field, asdict, dataclass, fields, replace
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import Field, asdict, dataclass, fields, is_dataclass, replace
 from typing import Any, ClassVar, TypeAlias, TypeGuard, TypeVar
 
-from heldin.errors import ArgumentError, require_choice, require_integer, require_number
-from heldin.types import Decision, Direction, Levels, StopReason
+from heldin.errors import ArgumentError, require_choice, require_integer, require_number, short_repr
+from heldin.types import Decision, Direction, Levels, Reading, StopReason
 
 State: TypeAlias = dict[str, Any]
 Value: TypeAlias = "float | Mapping[str, float | None]"  # None: the signal has no value yet
 Directions: TypeAlias = "Direction | Mapping[str, Direction]"
 
 DEFAULT_PATIENCE = 5
+RESERVED = {"seen", "stopped"}  # entries of every state, which only `start` and `step` set
 
 AnyRule = TypeVar("AnyRule", bound="Rule")
 
@@ -52,7 +53,9 @@ class Rule(ABC):
 
     def start(self) -> State:
         """Return the state before the first value."""
-        return {"seen": 0, "stopped": None, **self.initial_state()}
+        own = self.initial_state()
+        self._require_unreserved("initial_state", own.keys() & RESERVED)
+        return {"seen": 0, "stopped": None, **own}
 
     def step(self, state: State, value: Value, *, epoch: int | None = None) -> tuple[State, Decision]:
         """Return the state after `value`, and the decision.
@@ -66,7 +69,7 @@ class Rule(ABC):
         epoch = seen if epoch is None else epoch
         last = first_value(value)
         if stopped is None:
-            changes, outcome = self.update(state, epoch, value)
+            changes, outcome = self._checked_update(state, epoch, value)
             state = {**state, **changes}
             last = last if outcome.value is None else outcome.value
             if outcome.reason is not None:
@@ -98,13 +101,15 @@ class Rule(ABC):
             'Smoothed(Patience(10), 3)'
         """
         written: list[str] = []
-        for position, field in enumerate(fields(self)):
-            value = getattr(self, field.name)
-            if value is None or (field.name == "min_delta" and value == 0.0):
+        attributes = [name for name in vars(self) if not name.startswith("_")]
+        names = [field.name for field in fields(self)] if is_dataclass(self) else attributes
+        for position, name in enumerate(names):
+            value = getattr(self, name)
+            if value is None or (name == "min_delta" and value == 0.0):
                 continue
             text = value.describe(keywords=keywords) if isinstance(value, Rule) else getattr(value, "value", value)
-            positional = not keywords and len(written) == position and field.name != "direction"
-            written.append(f"{text}" if positional else f"{field.name}={text}")
+            positional = not keywords and len(written) == position and name != "direction"
+            written.append(f"{text}" if positional else f"{name}={text}")
         return f"{type(self).__name__}({', '.join(written)})"
 
     def waiting_for(self, state: State) -> str:
@@ -126,6 +131,27 @@ class Rule(ABC):
     @abstractmethod
     def update(self, state: State, epoch: int, value: Value) -> tuple[State, Outcome]:
         """Return the entries of the state that `value` changes, and what it means."""
+
+    def _checked_update(self, state: State, epoch: int, value: Value) -> tuple[State, Outcome]:
+        """Call `update`, and refuse an invalid result at once, not only when the rule stops."""
+        result: object = self.update(state, epoch, value)
+        match result:
+            case (dict() as changes, Outcome(why=str(), reason=None | StopReason()) as outcome):
+                changed = {name for name in changes.keys() & RESERVED if changes[name] != state[name]}
+                self._require_unreserved("update", changed)
+                return changes, outcome
+        raise ArgumentError(
+            f"`update` of {type(self).__name__} should return a dictionary of the changed entries of the state, and an "
+            f"Outcome with a text and, to stop, a StopReason. Found {short_repr(result)}. "
+            'Write return {}, Outcome("is too high", StopReason.CUSTOM).'
+        )
+
+    def _require_unreserved(self, method: str, found: Set[str]) -> None:
+        if found:
+            raise ArgumentError(
+                f"`{method}` of {type(self).__name__} should not set the entries 'seen' and 'stopped' of the state: "
+                f"heldin sets them. Found {' and '.join(map(repr, sorted(found)))}. Choose another name."
+            )
 
 
 class SingleRule(Rule):
@@ -194,6 +220,7 @@ def replay(rule: Rule, values: Iterable[Value | None], *, direction: Direction |
     require_direction(direction)
     if not isinstance(rule, Rule):
         raise ArgumentError(f"Parameter `rule` should be a rule. Found {rule!r}. Write replay(NthRise(5), values).")
+    _require_series(values)
     if direction is not None:
         rule = rule.with_direction(Direction(direction))
     state, decision = rule.start(), Decision(stop=False)
@@ -225,11 +252,26 @@ def single_value(value: Value) -> float:
 def first_value(value: Value) -> float | None:
     """Return the value of the first signal, or None if it has none yet."""
     if not isinstance(value, Mapping):
-        return float(value)
+        return as_number(value)
     if not value:
         raise ArgumentError("A rule should be given at least one value. Found an empty mapping.")
     first = next(iter(value.values()))
-    return None if first is None else float(first)
+    return None if first is None else as_number(first)
+
+
+def as_number(value: Any) -> float:
+    """Return the value of a signal as a float. Raise an error if it is not a number."""
+    try:
+        return float(value)
+    except (TypeError, ValueError) as error:
+        found, remedy = short_repr(value), "Pass one number per epoch."
+        if isinstance(value, Reading):
+            found = f"a Reading of {', '.join(value.values)}"
+            remedy = (
+                f'Pass the values of one signal: [r.values["{next(iter(value.values))}"] for r in stopper.history]. '
+                "For a rule that names its signals: [r.values for r in stopper.history]."
+            )
+        raise ArgumentError(f"A rule should be given numbers. Found {found}. {remedy}") from error
 
 
 def direction_of(directions: Directions, name: str | None = None) -> Direction:
@@ -237,6 +279,18 @@ def direction_of(directions: Directions, name: str | None = None) -> Direction:
     if isinstance(directions, Direction):
         return directions
     return directions[name] if name is not None and name in directions else next(iter(directions.values()))
+
+
+def _require_series(values: object) -> None:
+    """Raise an error unless `values` can be iterated, and yields its values in order."""
+    num_dimensions = getattr(values, "ndim", 2 if hasattr(values, "columns") else 1)
+    unordered_or_text = isinstance(values, (str, bytes, Mapping, Set))
+    if unordered_or_text or num_dimensions != 1 or not isinstance(values, Iterable):
+        dimensions = "" if num_dimensions == 1 else f" with {num_dimensions} dimensions"
+        raise ArgumentError(
+            f"Parameter `values` should be a series of numbers, one per epoch. Found a {type(values).__name__}"
+            f'{dimensions}. Pass a list, or one column of a table: stopper.frame()["gradient_disparity"].'
+        )
 
 
 def require_direction(direction: object) -> None:

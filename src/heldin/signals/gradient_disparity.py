@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import fmean
 
-from heldin.errors import UnmeasurableError, require_choice
+from heldin.errors import UnmeasurableError, require_bool, require_choice
 from heldin.gradients import Gram
 from heldin.needs import BatchGradients
 from heldin.probing.rescaling import RESCALINGS, Rescale
@@ -44,6 +44,10 @@ class _Disparity(_BatchDistances):
     reference = "Forouzesh, Thiran 2021"
 
     normalize: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_bool("normalize", self.normalize)
 
     def _mean_distance(self, gram: Gram, pairs: Iterable[tuple[int, int]]) -> float:
         mean = fmean(gram.distance(i, j) for i, j in pairs)

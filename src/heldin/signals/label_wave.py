@@ -28,7 +28,8 @@ class LabelWave(StatefulSignal[Tensor]):
         `restore()` give those of the minimum, `keep="lowest"` those of the lowest single reading. Labels are not used.
     Shapes:
         outputs (n, C, ...), or (n, ..., C) if the targets are (n, ...), or one number per sample (its sign is the
-        class) -> one number. Elements of a sample (tokens, pixels) are counted one by one.
+        class, or, if all are between 0 and 1, whether it is above 0.5) -> one number. Elements of a sample (tokens,
+        pixels) are counted one by one.
     Cost:
         one forward pass over the training set, which must have a length; memory n predictions.
     Misleads when:
@@ -58,16 +59,17 @@ class LabelWave(StatefulSignal[Tensor]):
     def step(self, memory: Memory, outputs: Tensor) -> tuple[Memory, float | None]:
         if torch.isnan(outputs).any():
             return dict(memory), math.nan
-        now = _predictions(outputs)
-        if "predictions" not in memory:
-            return {"predictions": now}, None
+        now, threshold = _predictions(outputs)
+        updated = {"predictions": now, "threshold": threshold}
+        if "predictions" not in memory or memory.get("threshold", 0.0) != threshold:
+            return updated, None
         before: Tensor = memory["predictions"]
         if before.shape != now.shape:
             raise ArgumentError(
                 f"Label Wave compares the predictions for the same samples in the same order. Found {tuple(now.shape)} "
                 f"after {tuple(before.shape)}. Give it the same samples each time, unshuffled and with none left out."
             )
-        return {"predictions": now}, float((now != before).sum())
+        return updated, float((now != before).sum())
 
     def predicts_one_class(self, memory: Memory) -> bool | None:
         predictions: Tensor | None = memory.get("predictions")
@@ -76,8 +78,14 @@ class LabelWave(StatefulSignal[Tensor]):
         return bool((predictions == predictions.reshape(-1)[0]).all())
 
 
-def _predictions(outputs: Tensor) -> Tensor:
-    """The class of each sample: the largest of several outputs, or the sign of a single one."""
-    if outputs.shape[1:].numel() == 1:
-        return (outputs.detach().cpu().reshape(-1) > 0).long()  # (n,)
-    return outputs.detach().cpu().argmax(1)  # (n, ...)
+def _predictions(outputs: Tensor) -> tuple[Tensor, float]:
+    """The class of each sample, and the threshold: the largest of several outputs, or whether a single one is above.
+
+    Single outputs that all lie between 0 and 1 are taken as probabilities, others as logits.
+    """
+    values = outputs.detach().cpu()
+    if values.shape[1:].numel() > 1:
+        return values.argmax(1), 0.0  # (n, ...)
+    values = values.reshape(-1)
+    threshold = 0.5 if bool(((values >= 0.0) & (values <= 1.0)).all()) else 0.0
+    return (values > threshold).long(), threshold  # (n,)

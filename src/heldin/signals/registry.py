@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any, TypeVar
 
@@ -59,13 +59,18 @@ def from_label(label: str) -> Signal[Any]:
     if name not in REGISTRY:
         raise ArgumentError(
             f"There is no signal {label!r}.{_suggestion(name)} The signals are {', '.join(map(repr, REGISTRY))}. "
-            "Pass a signal of your own as an object, not by its name."
+            "In Python, pass a signal of your own as an object, not by its name."
         )
     kind = REGISTRY[name]
     if not bracket:
         return kind()
     known = {field.name: field.default for field in fields(kind)}
     parts = [part.partition("=") for part in options.removesuffix("]").split(",")]
+    if not options.endswith("]") or not all(equals for _, equals, _ in parts):
+        raise ArgumentError(
+            "The options of a signal should be written as in 'gradient_disparity[rescale=none,normalize=True]'. Found "
+            f"{label!r}. Without options, leave out the brackets: {name!r}."
+        )
     given = {option.strip(): text.strip() for option, _, text in parts}
     for option in given:
         if option not in known:
@@ -98,7 +103,7 @@ def _value(label: str, option: str, text: str, default: object) -> object:
 
 def signals_by_label(signals: Any) -> dict[str, Signal[Any]]:
     """Return the signals by their key in results: the name if it is unique, else the label with options."""
-    single = isinstance(signals, (str, Signal, type)) or callable(signals) or signals is None
+    single = isinstance(signals, (str, Signal, type)) or callable(signals) or not isinstance(signals, Iterable)
     given = [signals] if single else signals if isinstance(signals, Mapping) else list(signals)
     if not given:
         raise ArgumentError(f"At least one signal should be given. Found an empty {type(given).__name__}.")
