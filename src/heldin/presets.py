@@ -129,14 +129,14 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
                 Evidence(
                     "Stopping by disparity gives a higher accuracy than k-fold cross-validation.",
                     "+1.36 points (paper there: +4.56 points), 2 of 5 (1 clearly, 1 clearly not); on the mean curve "
-                    "+1.68 points, 3 of 5 (1 clearly, 1 clearly not)",
+                    "+1.68 points, 3 of 5 (1 clearly)",
                     "partly",
                     _PAPER_RECORDS,
                 ),
                 Evidence(
                     "Stopping by disparity gives a lower test loss than k-fold cross-validation (below 0: lower).",
                     "+0.0489 (paper there: -0.0642), 2 of 5 (1 clearly, 1 clearly not); on the mean curve -0.0166, 4 "
-                    "of 5 (2 clearly, 1 clearly not)",
+                    "of 5 (1 clearly, 1 clearly not)",
                     "partly",
                     _PAPER_RECORDS,
                 ),

@@ -78,4 +78,5 @@ def test_the_item_settings_says_which_networks_of_the_papers_size_do_not_learn()
     learns = {row["setting"]: row["learns"] for row in table.rows}
     assert learns["MNIST, AlexNet, limited"] == "no: best epoch (4 of 5)"
     assert learns["CIFAR-10, VGG-13, limited"] == "no: test error (1 of 1), best epoch (1 of 1)"
+    assert learns["MNIST, AlexNet, noisy"] == "no: best epoch (1 of 1)"
     assert learns["MNIST, fully connected"] == "yes (1 of 1 runs)"
