@@ -18,7 +18,7 @@ had failed. ResNet-18 is not a candidate of CIFAR-100 with random labels, since 
 
 The runs of candidates record no signals. One choice was made after signals had been read: that candidates which fail by
 more than their test error are not used was decided when a CNN on CIFAR-100, the choice until then, had been run with
-signals. Its test loss jumps between 4 and 9 from epoch to epoch, above that of guessing (4.6). It also replaced a
+signals. Its test loss jumps between 4 and 9 from epoch to epoch, mostly above that of guessing, 4.6. It also replaced a
 ResNet-8 of width 1/2 with random labels by one of width 1. A VGG-8 of width 1/2 on CIFAR-100 was a candidate too; it
 was dropped for its cost when that of width 1/4 had been run, so the lower test error of the two is not known.
 """

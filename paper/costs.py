@@ -74,6 +74,6 @@ ITEM = Item(
     "t2, t1 / t3 and t1 / t4 are means over the settings, each with the median of its runs.",
     at_paper_size="On one core, not on a GPU. t1 / t2 and t1 / t3 depend on the network: an optimizer step and a "
     "distance take the longer the more parameters there are (AlexNet has 20 million, VGG-13 half of that), a batch "
-    "gradient the longer the larger the images.",
+    "gradient the longer the more multiplications there are (fewer with AlexNet, which halves the images twice).",
     seconds=seconds_of,
 )

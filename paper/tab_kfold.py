@@ -108,7 +108,8 @@ NOISY_ITEM = Item(
     at_paper_size="Only MNIST, with 5,120 of its 60,000 samples, for 60 epochs; the last stop that the paper prints is "
     "at epoch 49. Tests use the first 2,000 test images. One seed on all the data is run so far, without all of its "
     "folds. The 5th rise of disparity is at epoch 15, with an accuracy of 87.6 %; the best is 91.9 % at epoch 46, the "
-    "last 86.9 %. The stop comes before the network fits wrong labels: an epoch has 40 steps, in the paper 469.",
+    "last 86.9 %. The test loss is 0.92 at the stop and 0.71 at the last epoch. The stop "
+    "comes before the network fits wrong labels: an epoch has 40 steps, in the paper 469.",
     seconds=seconds_of,
     inline=(DIFFERENCES,),
 )

@@ -96,8 +96,9 @@ ITEM = Item(
     "for training, 156 for testing, malignant or not) with the AlexNet for MNIST at width 1/4, batches of 32 and a "
     "learning rate of 0.04, as in the limited MNIST setting, and no pretrained weights. The paper's numbers are "
     "shown, but not compared.",
-    findings="At the 5th rise, per run, disparity is better than k-fold by 1.0 ± 2.0 points of AUC; on the mean curve "
-    "it is worse. Five rises in a row happen in one of five runs, so that t2 mostly compares no early stopping with "
+    findings="At the 5th rise, per run, disparity is better than k-fold by 1.0 ± 2.0 points of AUC, little more than "
+    "the standard error; on the mean curve it is worse, within it. Five "
+    "rises in a row happen in one of five runs, so that t2 mostly compares no early stopping with "
     "k-fold. Disparity hardly follows the generalization loss; the validation loss follows the test loss.",
     seconds=seconds_of,
     missing="the exams, and ImageNet weights for AlexNet (a spec has no field for a file with initial weights)",
