@@ -29,8 +29,8 @@ ITEM = Item(
     laptop="2,560 samples instead of 50,000, 100 epochs in batches of 32 at a learning rate of 0.05. The network is "
     "that of the paper.",
     findings="In the first epochs disparity orders the levels of noise. At the end it is roughly the other way round: "
-    "when a network has fitted its labels, losses are close to 0 and re-scaling divides by their small deviation, so that "
-    "disparity is large; clean labels are fitted first. The generalization error grows with the noise.",
+    "when a network has fitted its labels, losses are close to 0 and re-scaling divides by their small deviation, so "
+    "that disparity is large; clean labels are fitted first. The generalization error grows with the noise.",
     at_paper_size="12,800 of the 50,000 training samples and the first 2,000 test samples, 300 epochs.",
     seconds=seconds_of,
 )
