@@ -23,6 +23,7 @@ Points = Mapping[float, Mapping[int, float]]
 
 STYLES = (("-", "o"), ("--", "s"), (":", "^"))
 """Line and marker of the first, second and third sweep."""
+MEAN_AND_STD = "mean and standard deviation"
 
 
 @dataclass(frozen=True)
@@ -58,8 +59,8 @@ class SettingCurvesDisplay:
             ax.plot(part["epoch"], part[self.name], label=literal(str(title)))
         ax.set(xlabel="epoch", ylabel=label_of(self.name))
         set_scale(ax, [self.name], frame[self.name])
-        seeds = over_seeds(len({record.spec.seed for record in group.full}) for group in self.groups.values())
-        draw_legend(ax, ax.get_legend_handles_labels()[0], seeds and f"mean {seeds}", columns=3)
+        counts = (len({record.spec.seed for record in group.full}) for group in self.groups.values())
+        draw_legend(ax, ax.get_legend_handles_labels()[0], over_seeds("mean", counts), columns=3)
         ax.set_title(literal(self.title), fontsize="small")
         return ax
 
@@ -112,8 +113,7 @@ class SweepDisplay:
             ax.set_xticks(values, [f"{value:g}" for value in values])
         ax.set_xlabel(self.parameter)
         points = [sweep[value] for sides in self.sweeps.values() for sweep in sides for value in sweep]
-        seeds = over_seeds(map(len, points))
-        draw_legend(ax, lines, seeds and f"mean and standard deviation {seeds}", right)
+        draw_legend(ax, lines, over_seeds(MEAN_AND_STD, map(len, points)), right)
         ax.set_title(literal(self.title), fontsize="small")
         return ax
 
@@ -189,13 +189,14 @@ class BarsDisplay:
         ax.set_xlim(middle - half, middle + half)
         ax.set_xticks(range(len(settings)), settings, fontsize="small", rotation=20, ha="right")
         ax.set_ylabel(self.name)
-        seeds = over_seeds(frame["seeds"])
-        draw_legend(ax, ax.get_legend_handles_labels()[0], seeds and f"mean and standard deviation {seeds}")
+        draw_legend(ax, ax.get_legend_handles_labels()[0], over_seeds(MEAN_AND_STD, frame["seeds"]))
         ax.set_title(literal(self.title), fontsize="small")
         return ax
 
 
-def over_seeds(counts: Iterable[int]) -> str:
-    """Return "over 3 seeds", or "over 3 to 5 seeds" if the counts differ; empty if no count is above 1."""
+def over_seeds(shown: str, counts: Iterable[int]) -> str:
+    """Return what is shown and how many seeds it is over: "mean over 3 to 5 seeds" if the counts differ, "one seed"."""
     low, high = min(counts := [*counts], default=0), max(counts, default=0)
-    return "" if high < 2 else f"over {high} seeds" if low == high else f"over {low} to {high} seeds"
+    if high < 2:
+        return "one seed" if high else ""
+    return f"{shown} over {high} seeds" if low == high else f"{shown} over {low} to {high} seeds"

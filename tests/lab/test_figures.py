@@ -66,6 +66,14 @@ def test_a_gray_bar_marks_t1_and_a_magenta_bar_marks_t2():
     assert ax.get_legend().get_title().get_text() == "mean and standard deviation over 2 seeds"
 
 
+def test_the_legend_says_that_curves_are_of_one_run():
+    for run, words in [
+        (RUNS[0], "one seed"),
+        (record([3.0, 2.0, 4.0], [1.0] * 3, fold=0, folds=2), "one run, without one fold"),
+    ]:
+        assert CurvesDisplay([run], "gradient_disparity").plot().get_legend().get_title().get_text() == words
+
+
 def test_there_is_no_bar_without_a_stop():
     assert bars(CurvesDisplay(RUNS, "gradient_disparity", patience=5).plot()) == {}
 

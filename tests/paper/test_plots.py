@@ -94,10 +94,11 @@ def test_the_line_of_equal_values_is_in_the_legend():
 
 
 @pytest.mark.parametrize(
-    ("counts", "words"), [([3, 3], "over 3 seeds"), ([5, 3, 4], "over 3 to 5 seeds"), ([1, 1], ""), ([], "")]
+    ("counts", "words"),
+    [([3, 3], "mean over 3 seeds"), ([5, 3, 4], "mean over 3 to 5 seeds"), ([1, 1], "one seed"), ([], "")],
 )
 def test_seeds_are_counted(counts, words):
-    assert over_seeds(counts) == words
+    assert over_seeds("mean", counts) == words
 
 
 @pytest.mark.parametrize(

@@ -151,8 +151,10 @@ class CurvesDisplay:
     def _spread(self) -> str:
         """What means and bands are over."""
         num, folds = len(self.records), max(record.spec.folds or 0 for record in self.records)
+        if num == 1:
+            return "one run, without one fold" if folds else "one seed"
         runs = f"{num} runs, {folds} folds per seed" if folds else f"{num} seeds"
-        return f"mean and standard deviation over {runs}" if num > 1 else ""
+        return f"mean and standard deviation over {runs}"
 
     def _values(self, names: Iterable[str]) -> list[float]:
         """All finite values of these curves, of all runs."""
