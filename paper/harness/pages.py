@@ -188,7 +188,7 @@ def _findings(item: Item) -> str:
 
 def gallery(parts: Sequence[Part]) -> str:
     """Return a page in HTML with every figure, side by side, item by item. Its images are files next to it."""
-    sections = []
+    links, sections = [], []
     for label in _labels(parts):
         found = [(part.profile, each) for part in parts for each in part.items if each.item.label == label]
         sizes = [_gallery_size(each, profile) for profile, each in found if each.result.figures]
@@ -196,9 +196,11 @@ def gallery(parts: Sequence[Part]) -> str:
             judged = found[0][1]
             page = element("a", "numbers and verdicts", href=f"{ITEMS}/{path_name(label)}.md")
             claim = element("p", join([judged.headline, " (", page, ")"], ""))
-            sections.append(element("section", join([element("h2", judged.item.heading), claim, *sizes])))
+            anchor = path_name(label)
+            links.append(element("a", label, href=f"#{anchor}"))
+            sections.append(element("section", join([element("h2", judged.item.heading), claim, *sizes]), id=anchor))
     title = "Figures of the paper, from our records"
-    header = join([element("h1", title), element("p", GALLERY_NOTE)])
+    header = join([element("h1", title), element("p", GALLERY_NOTE), element("p", join(links, ", "))])
     return html_page(title, header=header, main=join(sections), images="'self' file:")
 
 

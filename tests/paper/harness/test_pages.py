@@ -142,6 +142,7 @@ def test_the_gallery_shows_every_figure_that_was_written(paper, part, tmp_path):
     assert shown == ["figures/tab-tiny/curves.png", "figures/fig-same/curves.png"]
     assert all((tmp_path / path).is_file() for path in shown)
     assert "The paper claims: Errors are high." in text
+    assert re.findall(r'href="#([^"]+)"', text) == re.findall(r'<section id="([^"]+)"', text) == ["tab-tiny", "fig-same"]
 
 
 def test_the_gallery_has_the_text_of_each_size_above_its_figures(part):
