@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
@@ -349,7 +349,7 @@ class Outputs(Need[Tensor]):
     """The outputs of the model for the same samples each time, in evaluation mode: (n, ...).
 
     During training these are the samples of the whole training set, in order; for `measure` those of its batches. At
-    most `num_samples` of them, unless it is None.
+    most `num_samples` of them, unless it is None. `of_classes` refuses batches whose targets are not classes.
     """
 
     uses_batches: ClassVar[bool] = False
@@ -357,6 +357,7 @@ class Outputs(Need[Tensor]):
     splits_losses: ClassVar[bool] = True
 
     num_samples: int | None = None
+    of_classes: bool = False
 
     def cost(self, num_batches: int, batch_size: int) -> Cost:
         return Cost()
@@ -365,12 +366,14 @@ class Outputs(Need[Tensor]):
         if context.outputs is not None:
             return context.outputs[: self.num_samples]
         batches = context.batches if context.samples is None else context.samples(self.num_samples)
-        return outputs(context.probe, batches, num_samples=self.num_samples, seed=context.seed)
+        return outputs(
+            context.probe, batches, num_samples=self.num_samples, of_classes=self.of_classes, seed=context.seed
+        )
 
     @classmethod
     def compute_all(cls, needs: Sequence[Self], context: MeasurementContext) -> Mapping[Self, Tensor]:
         largest = max(needs, key=lambda need: math.inf if need.num_samples is None else need.num_samples)
-        found = largest.compute(context)
+        found = replace(largest, of_classes=any(need.of_classes for need in needs)).compute(context)
         return {need: found[: need.num_samples] for need in needs}
 
 

@@ -278,3 +278,37 @@ def test_classes_come_second_in_the_outputs_of_tokens(num_classes):
 def test_the_outputs_of_pixels_are_not_changed():
     model, x, y = nn.Conv2d(1, 3, 1), torch.randn(2, 1, 4, 4), torch.randint(3, (2, 4, 4))
     assert outputs(Probe(model, nn.CrossEntropyLoss()), [(x, y)]).shape == (2, 3, 4, 4)
+
+
+def pair(outputs_of_sample, targets):
+    return nn.Linear(2, outputs_of_sample), [(torch.randn(len(targets), 2), torch.as_tensor(targets))]
+
+
+@pytest.mark.parametrize(
+    ("num_outputs", "targets", "loss_fn"),
+    [
+        pytest.param(3, [0, 2, 1], nn.CrossEntropyLoss(), id="classes"),
+        pytest.param(2, [[0.9, 0.1], [0.25, 0.75]], nn.CrossEntropyLoss(), id="smoothed labels"),
+        pytest.param(2, [[1.0, 0.0], [0.0, 1.0]], nn.MSELoss(), id="squared error of one-hot labels"),
+        pytest.param(1, [[1.0], [0.0], [0.9]], nn.BCEWithLogitsLoss(), id="two classes"),
+    ],
+)
+def test_targets_that_are_classes_are_accepted(num_outputs, targets, loss_fn):
+    model, data = pair(num_outputs, targets)
+    assert outputs(Probe(model, loss_fn), data, of_classes=True).shape == (len(targets), num_outputs)
+
+
+@pytest.mark.parametrize(
+    ("num_outputs", "targets", "loss_fn"),
+    [
+        pytest.param(1, [[1.5], [-0.3]], nn.MSELoss(), id="regression"),
+        pytest.param(2, [[1.5, 0.2], [-0.3, 0.1]], nn.MSELoss(), id="regression of two numbers"),
+        pytest.param(2, [[1.0, 1.0], [0.0, 0.0]], nn.BCEWithLogitsLoss(), id="several labels"),
+    ],
+)
+def test_targets_that_are_not_classes_are_refused_where_classes_are_needed(num_outputs, targets, loss_fn):
+    model, data = pair(num_outputs, targets)
+    probe = Probe(model, loss_fn)
+    with pytest.raises(UnmeasurableError, match=r"should be classes.*Found torch.float32 of shape \(2, \d\)"):
+        outputs(probe, data, of_classes=True)
+    assert outputs(probe, data).shape == (2, num_outputs)

@@ -60,6 +60,13 @@ def test_classes_are_in_dimension_one(readings):
     assert readings(LabelWave(), [before, now]) == [None, 1.0]
 
 
+def test_each_pixel_of_a_single_channel_has_a_class(readings):
+    before = torch.full((2, 1, 3, 3), -1.0)
+    now = before.clone()
+    now[1, 0, 2, :2] = 1.0
+    assert readings(LabelWave(), [before, now]) == [None, 2.0]
+
+
 def test_infinite_outputs_of_masked_classes_are_valid(readings):
     scores = torch.tensor([[0.0, -math.inf], [1.0, 2.0]])
     assert readings(LabelWave(), [scores, scores.flip(1)]) == [None, 2.0]

@@ -13,20 +13,28 @@ from heldin.probing.batches import Batch, as_list, clone_tensors, require_pair, 
 from heldin.probing.losses import require_equal_lengths
 from heldin.probing.probe import Probe
 
+SUM_TOLERANCE = 0.01  # of class probabilities, which may be stored in half precision
+
 
 def outputs(
-    probe: Probe, batches: Iterable[Batch], *, num_samples: int | None = None, seed: int | None = None
+    probe: Probe,
+    batches: Iterable[Batch],
+    *,
+    num_samples: int | None = None,
+    of_classes: bool = False,
+    seed: int | None = None,
 ) -> Tensor:
     """Return the outputs of at most `num_samples` samples of `batches`, in order, in evaluation mode -> (n, ...).
 
-    An iterator of batches is read only as far as needed. The outputs are on the CPU.
+    An iterator of batches is read only as far as needed. The outputs are on the CPU. With `of_classes`, targets that
+    are not classes are refused, where batches are (inputs, targets) pairs.
     """
     if num_samples is not None:
         require_integer("num_samples", num_samples, at_least=1, remedy="None takes all samples.")
     source = batches if isinstance(batches, Iterator) else as_list(batches)
     with probe.session(seed=seed, mode="eval") as devices:
         try:
-            return collect_outputs(probe, source, devices, num_samples)
+            return collect_outputs(probe, source, devices, num_samples, of_classes=of_classes)
         finally:
             if isinstance(source, Generator):
                 source.close()  # restores the streams it holds before the session restores its own
@@ -34,12 +42,17 @@ def outputs(
 
 @torch.no_grad()
 def collect_outputs(
-    probe: Probe, batches: Iterable[Batch], devices: set[torch.device], num_samples: int | None = None
+    probe: Probe,
+    batches: Iterable[Batch],
+    devices: set[torch.device],
+    num_samples: int | None = None,
+    *,
+    of_classes: bool = False,
 ) -> Tensor:
     """`outputs`, inside a session that is in evaluation mode."""
     parts: list[Tensor] = []
     for batch in batches:
-        parts.append(_output_of(probe, to_device(batch, devices)).detach().cpu())
+        parts.append(_output_of(probe, to_device(batch, devices), of_classes=of_classes).detach().cpu())
         if num_samples is not None and sum(map(len, parts)) >= num_samples:
             break
     if not parts:
@@ -53,13 +66,15 @@ def collect_outputs(
     return torch.cat(parts)[:num_samples]
 
 
-def _output_of(probe: Probe, batch: Batch) -> Tensor:
+def _output_of(probe: Probe, batch: Batch, *, of_classes: bool) -> Tensor:
     """The model's output for one batch, inside a session."""
     if probe.loss.loss_fn is not None:
         require_pair(batch)
         inputs, targets = batch
         output = output_tensor(probe.model(clone_tensors(inputs)))
         require_equal_lengths(output, targets)
+        if of_classes and isinstance(targets, Tensor):
+            _require_classes(output, targets)
         return _with_classes_second(output, targets)
     results: list[object] = []
     handle = probe.model.register_forward_hook(lambda module, arguments, result: results.append(result))
@@ -77,6 +92,25 @@ def _output_of(probe: Probe, batch: Batch) -> Tensor:
         )
     output = output_tensor(results[-1])  # the last one, if the loss runs the model several times
     return _with_classes_second(output, batch, last_if_unclear=True)
+
+
+def _require_classes(output: Tensor, targets: Tensor) -> None:
+    """Raise `UnmeasurableError` for targets of regression, and for several independent labels per sample."""
+    if not targets.is_floating_point():
+        return
+    if output.shape == targets.shape and output[:1].numel() > 1 and output.shape[1] > 1:
+        errors = (targets.double().sum(1) - 1.0).abs()
+        are_classes = bool((targets >= 0.0).all()) and bool((errors <= SUM_TOLERANCE).all())
+    elif output.numel() == targets.numel():
+        are_classes = bool(((targets >= 0.0) & (targets <= 1.0)).all())
+    else:
+        are_classes = bool((targets == targets.round()).all())
+    if not are_classes:
+        raise UnmeasurableError(
+            "The targets should be classes, or probabilities of classes that sum to 1, so that an output has a "
+            f"predicted class. Found {targets.dtype} of shape {tuple(targets.shape)} with other values. For regression "
+            'use "prediction_variance" or a signal of gradients, for several labels per sample a signal of gradients.'
+        )
 
 
 def _with_classes_second(output: Tensor, targets: Batch, *, last_if_unclear: bool = False) -> Tensor:

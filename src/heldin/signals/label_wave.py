@@ -27,9 +27,9 @@ class LabelWave(StatefulSignal[Tensor]):
         readings after the first minimum. The model then has the weights of the stop. `keep="before_rise"` and
         `restore()` give those of the minimum, `keep="lowest"` those of the lowest single reading. Labels are not used.
     Shapes:
-        outputs (n, C, ...), or (n, ..., C) if the targets are (n, ...), or one number per sample (its sign is the
+        outputs (n, C, ...), or (n, ..., C) if the targets are (n, ...), or (n,) or (n, 1, ...) (the sign is the
         class, or, if all are between 0 and 1, whether it is above 0.5) -> one number. Elements of a sample (tokens,
-        pixels) are counted one by one.
+        pixels) are counted one by one. Targets of regression, and several labels per sample, are refused.
     Cost:
         one forward pass over the training set, which must have a length; memory n predictions.
     Misleads when:
@@ -50,7 +50,7 @@ class LabelWave(StatefulSignal[Tensor]):
     """
 
     name = "label_wave"
-    needs = Outputs()
+    needs = Outputs(of_classes=True)
     direction = Direction.RISES
     family = Family.FUNCTION
     rule = FirstMinimum(window=3, patience=5)
@@ -84,8 +84,9 @@ def _predictions(outputs: Tensor) -> tuple[Tensor, float]:
     Single outputs that all lie between 0 and 1 are taken as probabilities, others as logits.
     """
     values = outputs.detach().cpu()
-    if values.shape[1:].numel() > 1:
-        return values.argmax(1), 0.0  # (n, ...)
-    values = values.reshape(-1)
+    if values.ndim > 1:
+        if values.shape[1] > 1:
+            return values.argmax(1), 0.0  # (n, ...)
+        values = values.squeeze(1)
     threshold = 0.5 if bool(((values >= 0.0) & (values <= 1.0)).all()) else 0.0
-    return (values > threshold).long(), threshold  # (n,)
+    return (values > threshold).long(), threshold  # (n, ...)

@@ -142,7 +142,8 @@ def test_the_gallery_shows_every_figure_that_was_written(paper, part, tmp_path):
     assert shown == ["figures/tab-tiny/curves.png", "figures/fig-same/curves.png"]
     assert all((tmp_path / path).is_file() for path in shown)
     assert "The paper claims: Errors are high." in text
-    assert re.findall(r'href="#([^"]+)"', text) == re.findall(r'<section id="([^"]+)"', text) == ["tab-tiny", "fig-same"]
+    links, sections = (re.findall(pattern, text) for pattern in ('href="#([^"]+)"', '<section id="([^"]+)"'))
+    assert links == sections == ["tab-tiny", "fig-same"]
 
 
 def test_the_gallery_has_the_text_of_each_size_above_its_figures(part):
