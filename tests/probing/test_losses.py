@@ -283,12 +283,31 @@ def test_targets_that_broadcast_are_refused():
             r"\(4, 1\), torch.float32, and targets of shape \(4,\), torch.float32",
         ),
         (F.binary_cross_entropy_with_logits, 1, torch.zeros(4), r"\(4, 1\).*\(4,\)"),
-        (nn.BCEWithLogitsLoss(), 1, torch.zeros(4, 1, dtype=torch.long), r"\(4, 1\), torch.int64"),
+        (
+            nn.BCEWithLogitsLoss(),
+            1,
+            torch.zeros(4, 1, dtype=torch.long),
+            r"\(4, 1\), torch.int64.*loss\(outputs, targets.float\(\)\)",
+        ),
         (nn.CrossEntropyLoss(), 3, torch.zeros(4), r"\(4, 3\).*\(4,\), torch.float32.*targets.long\(\)"),
-        (nn.CrossEntropyLoss(), 3, torch.zeros(4, 1, dtype=torch.long), r"\(4, 3\).*\(4, 1\), torch.int64"),
+        (
+            nn.CrossEntropyLoss(),
+            3,
+            torch.zeros(4, 1, dtype=torch.long),
+            r"\(4, 3\).*\(4, 1\), torch.int64.*loss\(outputs, targets.squeeze\(1\)\)",
+        ),
+        (nn.CrossEntropyLoss(), 3, torch.zeros(4, 1), r"\(4, 3\).*targets.squeeze\(1\).long\(\)"),
         (nn.CrossEntropyLoss(), 1, torch.ones(4, dtype=torch.long), r"\(4, 1\).*\(4,\), torch.int64"),
     ],
-    ids=["shape", "function", "integers", "numbers for classes", "column of classes", "one output for two classes"],
+    ids=[
+        "shape",
+        "function",
+        "integers",
+        "numbers for classes",
+        "column of classes",
+        "column of numbers",
+        "one output for two classes",
+    ],
 )
 def test_outputs_and_targets_that_the_loss_does_not_accept_are_named_with_the_remedy(
     loss_fn, num_outputs, targets, found

@@ -414,8 +414,11 @@ def _losses_of_pair(loss_fn: LossFunction, model: nn.Module, batch: Batch) -> tu
             call = "loss(outputs.squeeze(1), targets.float())"
             if output.ndim == 3 and output.shape[:2] == target.shape:  # classes last
                 call = "loss(outputs.transpose(1, 2), targets)"
-            elif output.ndim == 2 and output.shape[1] > 1 and target.ndim == 1 and target.is_floating_point():
-                call = "loss(outputs, targets.long())"
+            elif output.shape == target.shape:
+                call = "loss(outputs, targets.float())"
+            elif output.ndim == 2 and output.shape[1] > 1 and target.shape[1:] in ((), (1,)):  # classes
+                column, decimal = target.ndim == 2, target.is_floating_point()
+                call = f"loss(outputs, targets{'.squeeze(1)' * column}{'.long()' * decimal})"
             raise LossError(
                 "The loss should accept the outputs of the model and the targets of a batch. Found outputs of shape "
                 f"{tuple(output.shape)}, {output.dtype}, and targets of shape {tuple(target.shape)}, {target.dtype}: "
