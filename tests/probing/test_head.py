@@ -64,6 +64,24 @@ def test_alignments_are_those_of_autograd(mode, name):
     assert found.tolist() == pytest.approx(by_autograd(model, model[5], data, seed=3), rel=1e-10)
 
 
+@pytest.mark.parametrize("ignored", [-100, 1])
+def test_samples_whose_target_is_ignored_are_left_out(ignored):
+    model, data = network(), batches()
+    data[1][1][2:4] = ignored
+    data[2][1][:] = ignored
+    found = head_alignments(Probe(model, nn.CrossEntropyLoss(ignore_index=ignored), seed=3), data)
+    counted = torch.cat([y for _, y in data]) != ignored
+    data = [(x, torch.where(y == ignored, 0, y)) for x, y in data]
+    expected = torch.tensor(by_autograd(model, model[5], data, seed=3), dtype=torch.float64)[counted]
+    assert 0 < len(found) < 18
+    assert torch.allclose(found, expected, rtol=1e-10)
+
+
+def test_batches_without_a_sample_that_counts_are_refused():
+    with pytest.raises(BatchesError, match="Found 1 batches in which all targets are -100"):
+        head_alignments(Probe(nn.Linear(4, 3).double(), nn.CrossEntropyLoss()), [(X, torch.full((2,), -100))])
+
+
 def test_soft_targets_are_those_of_autograd():
     model, data = network().eval(), [(x, torch.rand(6, 3).double().softmax(1)) for x, _ in batches()]
     found = head_alignments(Probe(model, nn.CrossEntropyLoss(), mode="eval"), data)
@@ -168,7 +186,7 @@ X = torch.randn(2, 4, dtype=torch.float64)
     [
         ({"x": X}, "a dict"),
         ((X, torch.tensor([0, 3])), r"0\.\.2"),
-        ((X, torch.tensor([0, -100])), r"0\.\.2"),
+        ((X, torch.tensor([0, -1])), r"0\.\.2"),
         ((X, torch.tensor([0])), r"shape \(1,\)"),
         ((X, torch.tensor([[0.2, 0.2, 0.2], [1.0, 0.0, 0.0]])), "sum to 1"),
         ((X, torch.tensor([[2.0, -1.0, 0.0], [1.0, 0.0, 0.0]])), "sum to 1"),

@@ -648,3 +648,11 @@ def test_sample_losses_that_broadcast_are_refused_next_to_square_inputs():
     loss = TrainingLoss(sample_losses=lambda m, b: (m(b["x"]) - b["y"]) ** 2)
     with pytest.raises(LossError, match=r"Found shape \(16, 16\)"):
         loss.per_sample()(nn.Linear(16, 1), {"x": torch.randn(16, 16), "y": torch.randn(16)})
+
+
+@pytest.mark.parametrize("num", [8, 6])
+def test_as_many_values_per_sample_as_samples_are_not_taken_for_broadcasting(num):
+    batch = {"x": torch.randn(num, 3), "y": torch.randn(num, 8), "id": torch.arange(num)}
+    loss = TrainingLoss(sample_losses=lambda m, b: (m(b["x"]) - b["y"]) ** 2)
+    model = nn.Linear(3, 8)
+    assert torch.allclose(loss.per_sample()(model, batch), (model(batch["x"]) - batch["y"]).square().mean(1))

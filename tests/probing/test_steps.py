@@ -482,6 +482,21 @@ def test_random_labels_are_uniform_over_the_classes_of_the_output():
     assert (shares - 0.2).abs().max() < 0.03
 
 
+def test_targets_that_the_loss_ignores_stay_ignored():
+    seen = []
+
+    class Recording(nn.CrossEntropyLoss):
+        def forward(self, outputs, targets):
+            seen.append(targets.clone())
+            return super().forward(outputs, targets)
+
+    model, targets = nn.Linear(2, 5), torch.randint(5, (200,))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    random_label_step(Probe(model, Recording(ignore_index=0)), [(torch.randn(200, 2), targets)], optimizer, seed=SEED)
+    assert (seen[-1][targets == 0] == 0).all()
+    assert (seen[-1][targets != 0] != targets[targets != 0]).any()
+
+
 def test_labels_of_segments_sequences_and_two_classes():
     pixels = nn.Conv1d(2, 4, 1)
     found = labels_seen(

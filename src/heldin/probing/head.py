@@ -16,6 +16,8 @@ from torch.nn import functional as F
 
 from heldin.errors import BatchesError, UnmeasurableError, near_match
 from heldin.probing.batches import Batch, as_list, clone_tensors, require_pair, to_device
+from heldin.probing.losses import ignored_index
+from heldin.probing.output_losses import IGNORED_LABEL
 from heldin.probing.outputs import output_tensor
 from heldin.probing.probe import Probe
 
@@ -31,9 +33,11 @@ def head_alignments(
 
     gamma_i = -<delta_i z_i^T, W> / (||delta_i|| ||z_i|| ||W||), at the present weights and in the probe's mode; 0 if a
     sample has no gradient.
-    Targets are integer classes (m,) or class probabilities (m, C). `head` is the layer's name in the model; None takes
-    the linear layer whose output is the model's.
+    Targets are integer classes (m,) or class probabilities (m, C). Samples whose target is ignored are left out. `head`
+    is the layer's name in the model; None takes the linear layer whose output is the model's.
     """
+    index = ignored_index(probe.loss.loss_fn)
+    ignored = IGNORED_LABEL if index is None else index
     layers = _linear_layers(probe.model, head)
     given = as_list(batches)
     if not given:
@@ -47,8 +51,14 @@ def head_alignments(
                 output = probe.model(clone_tensors(inputs))
             call = _head_call(calls, output if head is None else None, probe.model)
             layers = [call.layer]  # the head is known from now on
-            parts.append(_alignments(call, targets))
-    return torch.cat(parts)
+            parts.append(_alignments(call, targets, ignored))
+    found = torch.cat(parts)
+    if not len(found):
+        raise BatchesError(
+            f"Alignments need at least 1 sample. Found {len(given)} batches in which all targets are {ignored}, which "
+            "is ignored."
+        )
+    return found
 
 
 class _Call(NamedTuple):
@@ -59,15 +69,20 @@ class _Call(NamedTuple):
     outputs: Tensor  # (m, C)
 
 
-def _alignments(call: _Call, targets: object) -> Tensor:
+def _alignments(call: _Call, targets: object, ignored: int) -> Tensor:
     logits = call.outputs.cpu().double()  # (m, C)
+    inputs = call.inputs.cpu().double()  # (m, d)
     if logits.ndim != 2 or logits.shape[1] < 2:
         raise UnmeasurableError(
             f"The head's output should be (m, C), one row per sample and at least two classes. Found shape "
             f"{tuple(logits.shape)}. {NOT_A_CLASSIFIER}"
         )
+    if isinstance(targets, Tensor) and not targets.is_floating_point() and targets.numel() == len(logits):
+        targets = targets.cpu().reshape(-1)
+        counted = targets != ignored
+        logits, inputs, targets = logits[counted], inputs[counted], targets[counted]
     delta = _units(_deltas(logits, targets))  # (m, C)
-    z = _units(call.inputs.cpu().double())  # (m, d)
+    z = _units(inputs)  # (m, d)
     weight = call.layer.weight.detach().cpu().double()  # (C, d)
     weight = _units(weight.reshape(1, -1)).reshape(weight.shape)
     # PAPER: the authors' code adds 1e-12 to the product of the norms. Here each vector is normalised by itself, so that
@@ -87,7 +102,7 @@ def _deltas(logits: Tensor, targets: object) -> Tensor:
             raise _not_classes(targets, logits)
         return probabilities - soft
     classes = targets.cpu().long().reshape(-1, 1)  # (m, 1)
-    if len(classes) != num_samples or classes.min() < 0 or classes.max() >= num_classes:
+    if len(classes) != num_samples or bool(((classes < 0) | (classes >= num_classes)).any()):
         raise _not_classes(targets, logits)
     # For a well-fitted sample 1 - p rounds to 0 while the probabilities of other classes are not 0; use their sum.
     others = probabilities.scatter(1, classes, 0.0)

@@ -29,6 +29,7 @@ from heldin.probing.output_losses import (
     InferredLosses,
     OutputLosses,
     losses_of_samples,
+    precise_dtype,
     returns_loss,
     sums_and_counts,
 )
@@ -189,17 +190,28 @@ class TrainingLoss:
             return _per_sample(losses, mask=mask, check=check, alone=alone)
         if losses.ndim == 1 and (classes := _class_labels(batch, losses)) is not None:
             return _per_sample(losses, mask=_not_padding(classes, losses, check=check), check=check, alone=alone)
-        tensors = tensors_of(batch)
-        has_target = any(tensor.shape == losses.shape for tensor in tensors) and not any(
-            tensor.numel() == len(losses) for tensor in tensors
-        )
-        if losses.ndim == 2 and losses.shape[0] == losses.shape[1] > 1 and not has_target:
+        is_square = losses.ndim == 2 and losses.shape[0] == losses.shape[1] > 1
+        if check and is_square and self._is_outer(model, batch, losses):
             raise LossError(
-                f"sample_losses should return one value per sample. Found shape {tuple(losses.shape)}, and no "
-                "tensor of that shape in the batch: outputs (m, 1) and targets (m,) broadcast to it. Return a tensor "
-                "of shape (m,)."
+                f"sample_losses should return one value per sample. Found shape {tuple(losses.shape)}, as outputs "
+                "(m, 1) and targets (m,) broadcast to it. Return a tensor of shape (m,)."
             )
         return _per_sample(losses, check=check)
+
+    def _is_outer(self, model: nn.Module, batch: Batch, losses: Tensor) -> bool:
+        """Whether losses (m, m) have a row and a column for each sample, and not m values per sample.
+
+        If the batch does not show it, the losses of the batch with its first sample repeated do.
+        """
+        assert self.sample_losses is not None
+        num, tensors = len(losses), tensors_of(batch)
+        if any(tensor.shape == losses.shape for tensor in tensors) and all(part.numel() != num for part in tensors):
+            return False
+        try:
+            longer = select_samples(batch, num, torch.arange(num + 1) % num)
+            return self.sample_losses(model, clone_tensors(longer)).shape != (num + 1, num)
+        except Exception:  # whatever the user's function raises for another number of samples
+            return True
 
 
 def unreduced(loss_fn: LossFunction | None) -> LossFunction:
@@ -540,7 +552,7 @@ def _per_sample(
             "Look for NaNs in the data, or for a learning rate under which training diverged."
         )
     if mask is None:
-        return losses if losses.ndim == 1 else losses.flatten(1).mean(1)
+        return losses if losses.ndim == 1 else losses.flatten(1).mean(1, dtype=precise_dtype(losses))
     if losses.ndim > 1:
         losses = losses_of_samples(*sums_and_counts(losses, mask), alone=alone or not check)
     if not check or alone:

@@ -142,7 +142,13 @@ def _mean(losses: Tensor, counted: Tensor) -> float:
 
 def sums_and_counts(losses: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
     """Losses of elements (m, ...), 0 where not `counted` -> for each sample their sum and their number: (m,), (m,)."""
-    return losses.reshape(len(losses), -1).sum(1), counted.reshape(len(losses), -1).sum(1)
+    sums = losses.reshape(len(losses), -1).sum(1, dtype=precise_dtype(losses))
+    return sums, counted.reshape(len(losses), -1).sum(1)
+
+
+def precise_dtype(losses: Tensor) -> torch.dtype:
+    """The precision in which the elements of a sample are averaged: in bfloat16 samples would have equal losses."""
+    return torch.promote_types(losses.dtype, torch.float32)
 
 
 def losses_of_samples(

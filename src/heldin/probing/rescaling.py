@@ -30,7 +30,7 @@ class BatchProblem(Enum):
     ALL_IGNORED = "the targets of all its samples are ignored (ignore_index)"
     SINGLE_SAMPLE = "it has a single sample, so its losses have no spread"
     TWO_SAMPLES = 'it has 2 samples, for which "minmax" is constant'
-    EQUAL_LOSSES = "all its losses are equal"
+    EQUAL_LOSSES = "all its losses are equal up to rounding"
     EQUAL_POOLED_LOSSES = "all the pooled losses are equal"
     NOT_POSITIVE = "its mean loss is not positive"
     EQUAL_GRADIENT = "its gradient has no spread"
@@ -44,8 +44,8 @@ class BatchProblem(Enum):
 def _std_weights(losses: Tensor) -> Tensor:
     # PAPER: written as a division; the authors' code keeps std inside the graph, with ddof 1. So do we.
     std, mean = (float(value) for value in torch.std_mean(losses))
-    slope = -mean / ((len(losses) - 1) * std**3)
-    return slope * losses + (1 / (len(losses) * std) - slope * mean)
+    deviations = (losses - mean) / std
+    return (1 / len(losses) - mean / std * deviations / (len(losses) - 1)) / std
 
 
 def _minmax_weights(losses: Tensor) -> Tensor:

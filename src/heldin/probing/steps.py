@@ -22,6 +22,7 @@ from torch.optim import optimizer as torch_optimizer
 from heldin.errors import ArgumentError, BatchesError, LossError, UnmeasurableError, require_integer
 from heldin.probing.batches import Batch, as_list, require_pair, to_device
 from heldin.probing.isolation import derive_seed, without_hooks
+from heldin.probing.losses import ignored_index
 from heldin.probing.outputs import collect_outputs, outputs
 from heldin.probing.probe import Probe, WithParameters, derivatives
 
@@ -64,7 +65,8 @@ def random_label_step(
     require_pair(batch, UnmeasurableError, NEEDS_CLASSES)
     base = probe.seed if seed is None else seed
     generator = torch.Generator().manual_seed(derive_seed(base, "labels"))
-    relabelled = _with_random_labels(batch, outputs(probe, [batch], seed=seed), generator)
+    output, ignored = outputs(probe, [batch], seed=seed), ignored_index(probe.loss.loss_fn)
+    relabelled = _with_random_labels(batch, output, generator, ignored)
     with probe.session(seed=derive_seed(base, "random label step")) as devices:
         trial, on_device = _TrialStep(probe, checked), to_device(relabelled, devices)
         before = trial.step(on_device)
@@ -175,8 +177,8 @@ def _at_least_one(batches: Iterable[Batch]) -> list[Batch]:
     return given
 
 
-def _with_random_labels(batch: Batch, output: Tensor, generator: torch.Generator) -> Batch:
-    """The pair with uniformly random classes as targets; negative targets (padding) do not change."""
+def _with_random_labels(batch: Batch, output: Tensor, generator: torch.Generator, ignored: int | None) -> Batch:
+    """The pair with uniformly random classes as targets; `ignored` and negative targets (padding) do not change."""
     inputs, targets = batch
     if not isinstance(targets, Tensor) or targets.dtype is torch.bool or targets.is_floating_point():
         kind = f"of type {targets.dtype}" if isinstance(targets, Tensor) else f"that are a {type(targets).__name__}"
@@ -184,7 +186,8 @@ def _with_random_labels(batch: Batch, output: Tensor, generator: torch.Generator
             f"Random labels need batches (inputs, integer classes). Found targets {kind}. {NEEDS_CLASSES}"
         )
     drawn = torch.randint(_num_classes(output, targets), targets.shape, generator=generator, device="cpu")
-    labels = torch.where(targets < 0, targets, drawn.to(targets))
+    kept = targets < 0 if ignored is None else (targets < 0) | (targets == ignored)
+    labels = torch.where(kept, targets, drawn.to(targets))
     return type(batch)([inputs, labels]) if type(batch) in (tuple, list) else (inputs, labels)
 
 
