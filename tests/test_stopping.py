@@ -7,9 +7,11 @@ import io
 import json
 import logging
 import math
+import pickle
 import random
 import re
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -46,6 +48,7 @@ from heldin.errors import (
     NotPositiveError,
 )
 from heldin.plotting import SignalDisplay
+from heldin.stopping import FRAMEWORKS
 
 LOSS = nn.CrossEntropyLoss()
 
@@ -90,6 +93,25 @@ def scripted(values, **options):
         for value in values
     ]
     return stopper, decisions
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_as_a_callback_it_says_what_to_pass_instead(framework):
+    assert (Path(heldin.__file__).parent / "integrations" / f"{framework}.py").is_file()
+    caller = {"__name__": f"{framework}.callbacks", "stopper": EarlyStopping(net(), LOSS)}
+    remedy = rf"A callback of {framework} should be passed.*heldin\.integrations\.{framework}\.HeldInStopping\(\.\.\.\)"
+    with pytest.raises(AttributeError, match=remedy):
+        exec("stopper.on_train_begin", caller)
+    assert eval("hasattr(stopper, 'on_train_begin')", caller) is False
+
+
+def test_an_attribute_that_does_not_exist_is_an_error_and_copies_work():
+    stopper = EarlyStopping(net(), LOSS)
+    with pytest.raises(AttributeError, match=r"^'EarlyStopping' object has no attribute 'histroy'"):
+        _ = stopper.histroy
+    stopper.step(loader())
+    for other in (copy.copy(stopper), copy.deepcopy(stopper), pickle.loads(pickle.dumps(stopper))):
+        assert other.state_dict() == stopper.state_dict()
 
 
 def test_scripted_values_are_measured():

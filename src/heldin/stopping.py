@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import logging
 import math
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 
 VERSION = 1
 LOGGER = logging.getLogger("heldin")
+FRAMEWORKS = ("lightning", "transformers", "skorch", "keras")  # they take callbacks; each has an integration
 CHECK = -1  # the epoch of a check, so that `agree` raises if another rank is in a real measurement
 
 
@@ -376,6 +378,19 @@ class EarlyStopping:
                 state, _ = self.rule.step(state, value, epoch=reading.epoch)
             levels.append(self.rule.levels(state))
         return SignalDisplay(self.history, self._decision, tuple(levels), self._num_unused)
+
+    if not TYPE_CHECKING:  # a type checker would take any attribute for one that exists
+
+        def __getattr__(self, name: str) -> Never:
+            """Say what to pass to a framework that looks for a method of its callbacks."""
+            message = f"{type(self).__name__!r} object has no attribute {name!r}"
+            caller = str(sys._getframe(1).f_globals.get("__name__")).partition(".")[0]
+            if caller in FRAMEWORKS:
+                message = (
+                    f"A callback of {caller} should be passed. Found an EarlyStopping, which is for your own training "
+                    f"loop (it has no {name!r}). Pass heldin.integrations.{caller}.HeldInStopping(...)."
+                )
+            raise AttributeError(message, name=name, obj=self)
 
     def __repr__(self) -> str:
         labels = {key: signal.label for key, signal in self.signals.items()}
