@@ -217,6 +217,16 @@ def test_a_small_last_batch_is_left_out():
         assert loop.value == pytest.approx(disparity(loop.rows[-6:-1]), rel=1e-5)
 
 
+def test_earlier_steps_replace_a_small_last_batch():
+    loop = Loop()
+    for _ in range(3):
+        loop.epoch([*batches(3), *batches(1, size=3)])
+        loop.stopper.step()
+    large = [row for number, row in enumerate(loop.rows) if number % 4 != 3]
+    assert loop.stopper.history[-1].num_batches == 5
+    assert loop.value == pytest.approx(disparity(large[-5:]), rel=1e-5)
+
+
 def test_a_gradient_scaler_has_no_effect_on_the_value():
     loop = Loop()
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**14, growth_interval=2)

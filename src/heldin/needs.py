@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 NEEDS_BATCHES = (
     "It needs several batches, or one that consists of tensors whose first dimension is the sample. Found a single "
-    "batch that cannot be divided. Choose a signal of batch gradients: "
+    "batch that cannot be divided (a square tensor belongs to all samples). Choose a signal of batch gradients: "
     '"gradient_disparity", "gradient_variance", "cosine", "sign", "noise_scale".'
 )
 NOT_BY_LAYERS = (

@@ -656,3 +656,38 @@ def test_as_many_values_per_sample_as_samples_are_not_taken_for_broadcasting(num
     loss = TrainingLoss(sample_losses=lambda m, b: (m(b["x"]) - b["y"]) ** 2)
     model = nn.Linear(3, 8)
     assert torch.allclose(loss.per_sample()(model, batch), (model(batch["x"]) - batch["y"]).square().mean(1))
+
+
+@pytest.mark.parametrize("as_pair", [True, False], ids=["loss_fn", "sample_losses"])
+def test_tokens_of_a_label_that_a_function_ignores_do_not_count(as_pair):
+    x, targets = torch.randn(6, 4, 3), torch.randint(1, 5, (6, 4))
+    targets[:, 3] = 0
+    targets[0, 1:] = 0
+
+    def per_token(outputs, labels):
+        return F.cross_entropy(outputs.transpose(1, 2), labels, ignore_index=0, reduction="none")
+
+    model = nn.Linear(3, 5)
+    loss = TrainingLoss(per_token if as_pair else None, None if as_pair else lambda m, b: per_token(m(b[0]), b[1]))
+    expected = F.cross_entropy(model(x).flatten(0, 1), targets.flatten(), ignore_index=0)
+    assert torch.allclose(loss.per_sample()(model, (x, targets)).mean(), expected)
+
+
+def test_a_label_whose_samples_are_all_beyond_the_margin_is_not_taken_for_padding():
+    batch = {
+        "x": torch.tensor([[-2.0], [-1.5], [-0.5], [-0.7]]),
+        "labels": torch.tensor([[0, 0], [0, 0], [1, 1], [1, 1]]),
+    }
+    model = nn.Linear(1, 2, bias=False)
+    nn.init.ones_(model.weight)
+    loss = TrainingLoss(sample_losses=lambda m, b: F.relu(1 - (2 * b["labels"] - 1) * m(b["x"])))
+    assert loss.per_sample()(model, batch).tolist() == pytest.approx([0.0, 0.0, 1.5, 1.7])
+
+
+def test_losses_of_tokens_are_averaged_in_single_precision():
+    losses = torch.full((2, 100), 5.0, dtype=torch.bfloat16)
+    losses[1, 0] = 5.03125  # the next number in bfloat16; the means are rounded to the same one there
+    scale = nn.Parameter(torch.ones((), dtype=torch.bfloat16))
+    loss = TrainingLoss(sample_losses=lambda m, b: losses * scale)
+    found = loss.per_sample()(nn.Linear(1, 1), (torch.zeros(2, 1), torch.zeros(2)))
+    assert found.tolist() == pytest.approx([5.0, 5.0003125], abs=1e-5)

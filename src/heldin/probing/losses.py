@@ -114,8 +114,8 @@ class TrainingLoss:
 
         Args:
             check: check the values at each call. Inside vmap values cannot be read.
-            alone: return the loss that each sample would have in a batch of one, also for samples without targets. By
-                default samples have the weights that they have in the loss of the batch.
+            alone: return the loss that each sample would have in a batch of one (times its class weight), also for
+                samples without targets. By default samples have the weights that they have in the loss of the batch.
         """
         if self.batch_loss is not None:
             return _refuse_per_sample
@@ -337,7 +337,8 @@ def _from_pair(
         if ignored is not None:
             mask = labels != ignored
         elif not labels.is_floating_point():  # a function around a loss of torch
-            mask = _not_padding(labels, losses, check=check)
+            are_tokens = check and labels.ndim > 1
+            mask = _labelled(labels, losses.detach()) if are_tokens else _not_padding(labels, losses, check=check)
     return _per_sample(losses, expected, mask, check=check, alone=alone)
 
 
@@ -393,10 +394,14 @@ def _integer_tensors(batch: Batch, ndim: int) -> list[Tensor]:
 
 
 def _labelled(labels: Tensor, losses: Tensor) -> Tensor:
-    """Which tokens count: not those with torch's label for padding, nor with another one that the loss ignores."""
+    """Which tokens count: not those with torch's label for padding, nor with another one that the loss ignores.
+
+    A loss of 0 may also be right: of two labels, such as 0 and 1 with a margin, none is taken for padding.
+    """
     counted = labels != IGNORED_LABEL
     ignored = torch.unique(labels[counted & (losses == 0.0)])
-    if len(ignored) == 1 and bool((losses[labels == ignored] == 0.0).all()):
+    is_padding = len(ignored) == 1 and bool((losses[labels == ignored] == 0.0).all())
+    if is_padding and len(torch.unique(labels[counted])) > 2:
         counted = counted & (labels != ignored)
     return counted
 

@@ -5,8 +5,8 @@ A matrix of n x d is never formed. Linear layers have a closed form (`linear_lay
 sums over coordinates, in double precision.
 
 The model is in evaluation mode: with the statistics of a batch no gradient of a single sample exists, so BatchNorm uses
-its running statistics, and dropout is off. The loss of a sample is the one it would have in a batch of one, and is
-assumed to depend on that sample alone.
+its running statistics, and dropout is off. The loss of a sample is the one it would have in a batch of one, times the
+weight of its class if classes have weights, and is assumed to depend on that sample alone.
 """
 
 from __future__ import annotations

@@ -263,7 +263,7 @@ class GradientCapture:
         if self.num_begun:  # others may be observed and not differentiated
             self.observed_per_pass = max(self.observed_per_pass, round(self.num_awaited / self.num_begun))
         are_single_steps = len({each.weights for each in self.passes}) == len(self.passes)
-        passes_per_call = max(1, (self.observed_per_call or 1) // self.observed_per_pass)
+        passes_per_call = max(1, (self.observed_per_call or 1) // self.observed_per_pass - self._ends_small)
         used_again = self.num - calls_until_reading * passes_per_call
         if not are_single_steps and passes_per_call > 1:
             used_again = 0  # the next reading has its own passes at the same weights

@@ -80,7 +80,8 @@ class GradientDisparity(_Disparity):
             `"std"`: divided by their standard deviation, which is differentiated too (the paper's code).
             `"std_detached"`: divided by their standard deviation as a constant.
             `"minmax"`: mapped to 0..1. `"none"`: not re-scaled.
-            `"grad_std"`: the gradient is divided by the standard deviation of its components.
+            `"grad_std"`: the gradient is divided by the standard deviation of its components (without parameters
+            that it does not reach).
             `"pooled_std"`: divided by the standard deviation of the losses of many batches, for batches of one sample
             (the paper's MRNet experiments: 40 losses, s = 20).
             `"mean"`: divided by their mean as a constant. Not in the paper: it needs no losses of single samples, so it
