@@ -1,5 +1,7 @@
 """The five lines of a comparison, from curves that were never trained."""
 
+from dataclasses import replace
+
 import pytest
 from tests.records import group_of, record_of
 
@@ -164,3 +166,36 @@ def test_differences_are_paired_by_seed():
     found = paired(last, first)
     assert found.mean == pytest.approx(0.35)
     assert (found.low, found.high) == (pytest.approx(0.35), pytest.approx(0.35))
+
+
+def test_a_method_that_never_fired_is_not_the_best():
+    def never_rises(record):
+        changed = ({"val_loss": 5.0 - 0.1 * line["epoch"], "test_error": 0.1} for line in record.epochs)
+        return replace(record, epochs=tuple(line | new for line, new in zip(record.epochs, changed, strict=True)))
+
+    folds = map(never_rises, folded())
+    found = answered(full(), *folds)
+    assert found.best.kind is Kind.SIGNAL
+    assert "which never fired" not in found.lines[0]
+
+
+def test_the_models_of_folds_are_said_to_be_others_than_those_of_the_best_epoch():
+    found = answered(full(), *folded(test=[0.1] * 12))
+    assert found.best.kind is Kind.KFOLD
+    assert "20.0 %, of models trained on all the data, unlike those of this method." in found.lines[0]
+    assert "unlike" not in answered(full()).lines[0]
+
+
+def test_the_best_method_by_test_loss_is_named_if_it_is_another_one():
+    curves = dict.fromkeys(("train_error", "train_loss", "test_error"), VALLEY)
+    loss = [9.0, 8.0, 7.0, 6.0, 5.0, 5.0, 5.0, 5.0, 5.0, 4.0, 5.0, 5.0]
+    found = answered(record_of(SPEC, **curves, test_loss=loss, gradient_disparity=RISING))
+    assert found.lines[0].endswith(
+        "By test loss the best is gradient disparity, at the 5th rise (4.000 instead of 5.000)."
+    )
+    assert "By test loss" not in answered(full()).lines[0]
+
+
+def test_a_network_no_better_than_the_most_frequent_class_is_a_warning():
+    found = answered(replace(full(), constant_error=0.15)).warnings
+    assert found[0].startswith("No epoch is better than always predicting the most frequent class (15.0 % test error).")

@@ -40,6 +40,10 @@ def test_the_fingerprint_of_the_data_is_bundled_where_there_is_one(tmp_path):
         (file,) = write_records(tmp_path, [RunRecord(SPEC, LINES, True, data)], {})
         assert [record.data for record in read_records(tmp_path, [SPEC]).records] == [data]
         assert ('"data"' in file.read_text()) == (data is not None)
+    for error in (None, 0.25):
+        (file,) = write_records(tmp_path, [RunRecord(SPEC, LINES, True, constant_error=error)], {})
+        assert [record.constant_error for record in read_records(tmp_path, [SPEC]).records] == [error]
+        assert ("constant_error" in file.read_text()) == (error is not None)
 
 
 def test_records_of_other_settings_are_not_read(tmp_path):

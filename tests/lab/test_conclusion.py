@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from tests.records import group_of, record_of
@@ -17,6 +18,7 @@ from heldin.lab.conclusion import (
     hardly_learned,
     main_outcomes,
     main_signal,
+    not_above_constant,
 )
 from heldin.lab.methods import Kind, StoppingMethod, measured_signals
 from heldin.lab.select import Protocol, outcomes_of
@@ -252,3 +254,39 @@ def test_the_main_rows_are_sorted_and_have_all_methods_of_the_conclusion():
     assert errors == sorted(errors)
     assert {each.protocol for each in shown} == {Protocol.PER_RUN}
     assert len(main_outcomes(group_of(run(OVERFITS)), outcomes_of(group_of(run(OVERFITS))))) == 2
+
+
+def with_constant(record, error=0.3):
+    return replace(record, constant_error=error)
+
+
+def test_no_epoch_above_the_most_frequent_class_is_a_warning():
+    found = conclude(group_of(with_constant(disparity(OVERFITS), 0.2)))
+    assert "No epoch is better than always predicting the most frequent class (20.0 % test error)." in found
+    assert "most frequent class" not in conclude(group_of(with_constant(disparity(OVERFITS), 0.21)))
+    assert not_above_constant(group_of(disparity(OVERFITS))) is None  # not recorded by earlier versions
+
+
+@pytest.mark.parametrize(("better", "warned"), [([0.2, 0.2, 0.2], False), ([0.3, 0.31, 0.2], True)])
+def test_several_seeds_have_to_be_clearly_better_than_the_most_frequent_class(better, warned):
+    runs = [disparity([0.5, *[error] * 7], seed=seed) for seed, error in enumerate(better)]
+    found = not_above_constant(group_of(*map(with_constant, runs)))
+    assert (found is not None) == warned
+    assert not warned or ("clearly better" in found and "best epochs of the 3 seeds have 27.0 ± 6.1 %" in found)
+
+
+def test_one_lucky_seed_of_several_does_not_withhold_the_warning():
+    def seeds(lowest):
+        for seed, error in enumerate(lowest):
+            record = disparity([0.9, 0.9, error, *[0.9] * 5], seed=seed)
+            lines = tuple({**line, "train_error": line["test_error"]} for line in record.epochs)
+            yield RunRecord(record.spec, lines, True)
+
+    found = hardly_learned(group_of(*seeds([0.7, 0.88, 0.89, 0.9])))
+    assert "training error fell at most, on average over 4 seeds, to 84.2 %" in found
+    assert hardly_learned(group_of(*seeds([0.3, 0.4, 0.5, 0.9]))) is None
+
+
+def test_a_method_that_never_fired_is_not_the_best():
+    group = group_of(disparity(OVERFITS), *folds([0.1] * 8, FALLING))
+    assert best_outcome(outcomes_of(group)).method.signal == "gradient_disparity"

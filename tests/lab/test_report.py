@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import zlib
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -155,6 +156,11 @@ def test_the_cost_is_in_epochs_if_the_size_of_the_data_is_unknown(report):
     assert page.row("no early stopping", "8.0") == ["no early stopping", "8.0"]
     assert "The records do not contain the number of samples of digits" in page.text
     assert report(record, num_samples={"digits": 1000}).row("no early stopping", "8.0")[2] == "160"
+
+
+def test_a_network_no_better_than_the_most_frequent_class_has_a_flag(report):
+    assert "not better than one class" in report(replace(run(), constant_error=0.1)).text
+    assert "not better than one class" not in report(run()).text
 
 
 def test_the_environments_in_the_timings_have_one_row_each(report):

@@ -18,7 +18,7 @@ from heldin.errors import ArgumentError, StoreError
 from heldin.lab.curves import METRICS
 from heldin.lab.data import Arrays, fingerprint, load
 from heldin.lab.engine import run_all
-from heldin.lab.evaluation import auc, evaluate, metrics
+from heldin.lab.evaluation import auc, constant_error, evaluate, metrics
 from heldin.lab.registry import OneHotMSE
 from heldin.lab.run import _Training, build_parts, run
 from heldin.lab.samples import prepare
@@ -459,3 +459,12 @@ def test_the_loss_of_the_spec_is_recorded():
 def test_every_metric_of_a_record_has_a_title():
     found = {f"test_{name}" for C in (2, 10) for name in metrics(OneHotMSE(), torch.rand(4, C), torch.arange(4) % 2)}
     assert found == {*METRICS}
+
+
+def test_the_error_of_the_most_frequent_class_is_recorded(tmp_path):
+    assert constant_error(torch.tensor([0, 1, 1, 2])) == 0.5
+    assert constant_error(torch.tensor([])) is None
+    spec = RunSpec(dataset="digits", num_samples=20, scale=0.04, batch_size=10, epochs=1, signals=(), num_test=50)
+    y = load("digits").y_test[:50]
+    assert run(spec, Store(tmp_path)).constant_error == pytest.approx(1.0 - y.bincount().max().item() / 50)
+    assert run(spec.with_(num_test=0), Store(tmp_path)).constant_error is None

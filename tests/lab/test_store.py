@@ -113,6 +113,15 @@ def test_the_fingerprint_of_the_data_is_kept(folder):
     assert folder.record().data is None
     folder.set_data("4000+1000-0123456789abcdef")
     assert folder.record().data == "4000+1000-0123456789abcdef"
+    assert folder.record().constant_error is None  # as in records of earlier versions
+
+
+def test_the_error_of_a_constant_prediction_is_kept(folder):
+    folder.set_data("4000+1000-0123456789abcdef", 0.25)
+    assert (folder.data, folder.record().constant_error) == ("4000+1000-0123456789abcdef", 0.25)
+    folder.set_data("4000+1000-0123456789abcdef", 1.5)
+    with pytest.raises(DamagedRunError, match="data.json: `constant_error` should be a number from 0 to 1. Found 1.5"):
+        folder.record()
 
 
 def test_a_checkpoint_is_replaced(folder):

@@ -125,11 +125,11 @@ def finished_groups(records: Sequence[RunRecord], signals: list[str] | None = No
 
 
 def warn_if_hardly_learned(found: Iterable[Group]) -> None:
-    """Print a note on each setting whose network has hardly begun to learn."""
-    from heldin.lab.conclusion import hardly_learned
+    """Print a note on each setting whose network has hardly begun to learn, or not more than the largest class."""
+    from heldin.lab.conclusion import learning_warning
 
     for group in found:
-        if (warning := hardly_learned(group)) is not None:
+        if (warning := learning_warning(group)) is not None:
             note(f"{group.title}: {warning}")
 
 

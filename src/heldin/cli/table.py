@@ -66,7 +66,8 @@ TASKS = (
 SHORT_LEGENDS = {  # of the tables without --all
     "comparison": {
         "method": f"{THRESHOLDS} k+-fold: k-fold cross-validation and retraining on all the data.",
-        "bold": "the lowest test error of all methods without the test data; with few seeds, partly by chance.",
+        "bold": "the lowest test error of all methods that fired, without the test data; with few seeds, partly by "
+        "chance.",
         "epoch": "the chosen one, counted from 0. After ±: the standard deviation over the seeds.",
         "fired": "how often the rule stopped, of all cases.",
         "lost": "points of test error above the best epoch of the runs on all the data, seed by seed.",
@@ -220,13 +221,14 @@ class _Compared:
     @property
     def facts(self) -> dict[str, object]:
         """What a program gets besides the rows."""
-        from heldin.lab.conclusion import best_outcome, hardly_learned
+        from heldin.lab.conclusion import best_outcome, hardly_learned, not_above_constant
 
         best = best_outcome(self.outcomes)
         return {
             "conclusion": self.conclusion,
             "best": best and best.method.name,
             "nothing_learnt": hardly_learned(self.group) is not None,
+            "not_above_constant": not_above_constant(self.group) is not None,
         }
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from heldin.lab.conclusion import best_epochs, find_outcome, hardly_learned, never_fired
+from heldin.lab.conclusion import best_epochs, find_outcome, learning_warning, never_fired
 from heldin.lab.costs import UnitSeconds, total_cost
 from heldin.lab.curves import Curve, Group, best_epoch, curve_of, has, mean, mean_curve, mean_values, value_at
 from heldin.lab.methods import Kind, StoppingMethod, default_method, main_methods, measured_signals, rule_words
@@ -22,6 +22,7 @@ from heldin.rules import Patience
 from heldin.types import Direction
 
 MIN_SEEDS = 3  # for a verdict
+HELD_OUT = (Kind.KFOLD, Kind.KFOLD_EACH, Kind.HOLDOUT)  # their models are trained without a fold
 LATE = 0.9  # of the horizon: a best epoch after this may not be the best
 T_QUANTILES = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26, 14: 2.14, 29: 2.05}
 """The 97.5 % quantiles of Student's t by degrees of freedom; between two of them, the larger one is used."""
@@ -67,7 +68,7 @@ def answer(
     """
     shown = [each for each in outcomes if each.protocol is Protocol.PER_RUN]
     among = main_methods(group) if competing is None else competing
-    warnings = tuple(each for each in (hardly_learned(group), _horizon_too_short(group)) if each is not None)
+    warnings = tuple(each for each in (learning_warning(group), _horizon_too_short(group)) if each is not None)
     if best_epochs(shown) is None:
         return Answer(tuple(_Untested(group, shown, among).lines), warnings)
     tested = _Tested(group, shown, among, units, num_samples, num_test)
@@ -186,7 +187,7 @@ class _Tested:
         self.units, self.num_samples, self.num_test = units, num_samples, num_test
         listed = [each for each in outcomes if each.method.realizable and "test_error" in each.metrics]
         among = [each for each in listed if each.method in competing] or listed
-        self.contenders = sorted(among, key=lambda each: (each.metrics["test_error"].mean, never_fired(each)))
+        self.contenders = sorted(among, key=lambda each: (never_fired(each), each.metrics["test_error"].mean))
         best = best_epochs(outcomes)
         assert best is not None
         self.reference = best
@@ -201,11 +202,24 @@ class _Tested:
 
     def _best(self) -> str:
         average = " on average" if len({choice.epoch for choice in self.best.choices}) > 1 else ""
+        held_out = self.best.method.kind in HELD_OUT
+        others = ", of models trained on all the data, unlike those of this method" if held_out else ""
         return (
             f"Best here: {describe(self.best.method)}{_not_fired_text(self.best)}: {_percent(self.best)} test error at "
             f"epoch {self.best.epoch.mean:.0f}{average}. The best epoch, which only the test data shows: "
-            f"{_percent(self.reference)}."
+            f"{_percent(self.reference)}{others}.{self._by_loss()}"
         )
+
+    def _by_loss(self) -> str:
+        """The best method by test loss, if it is another one."""
+        fired = [each for each in self.contenders if not never_fired(each) and "test_loss" in each.metrics]
+        known = [each for each in fired if math.isfinite(each.metrics["test_loss"].mean)]
+        first = min(known, key=lambda each: each.metrics["test_loss"].mean, default=self.best)
+        mine = self.best.metrics.get("test_loss")
+        if mine is None or first.metrics["test_loss"].mean == mine.mean:
+            return ""
+        losses = f"{first.metrics['test_loss'].mean:.3f} instead of {mine.mean:.3f}"
+        return f" By test loss the best is {describe(first.method)} ({losses})."
 
     def _default(self) -> str:
         if self.default is None:

@@ -23,6 +23,7 @@ from heldin.lab.schema import (
     check_units,
     encode_json,
     parse_json,
+    require_constant_error,
     require_fingerprint,
     require_object,
     spec_of,
@@ -31,6 +32,7 @@ from heldin.lab.spec import RunSpec
 from heldin.lab.store import OnDamage, RunRecord, Store, read_file, write_atomically
 
 KEYS = {"id", "spec", "unit_seconds", "epochs"}
+OPTIONAL_KEYS = {"data", "constant_error"}
 RESTORE = "Restore the file (git checkout)."
 SUFFIX, COMPRESSED = ".jsonl", ".jsonl.gz"
 
@@ -92,12 +94,14 @@ def write_records(
 
 
 def _line(record: RunRecord, seconds: UnitSeconds | None) -> str:
-    content = {
+    content: dict[str, object] = {
         "id": record.id,
         "spec": record.spec.as_dict(),
         "unit_seconds": None if seconds is None else asdict(seconds),
         "epochs": record.epochs,
-    } | ({} if record.data is None else {"data": record.data})
+    }
+    content |= {} if record.data is None else {"data": record.data}
+    content |= {} if record.constant_error is None else {"constant_error": record.constant_error}
     return json.dumps(encode_json(content), separators=(",", ":"), allow_nan=False)
 
 
@@ -143,7 +147,7 @@ def _lines(path: Path, damaged: OnDamage, remedy: str) -> list[bytes]:
 
 def _parse(line: bytes) -> tuple[RunRecord, UnitSeconds | None]:
     content = require_object(parse_json(line))
-    if content.keys() - {"data"} != KEYS:
+    if content.keys() - OPTIONAL_KEYS != KEYS:
         raise ArgumentError(f"the keys should be {', '.join(sorted(KEYS))}. Found {', '.join(sorted(content))[:80]}")
     spec = spec_of({"version": VERSION, "id": content["id"], "spec": content["spec"]})
     epochs, seconds = content["epochs"], content["unit_seconds"]
@@ -153,4 +157,5 @@ def _parse(line: bytes) -> tuple[RunRecord, UnitSeconds | None]:
     if seconds is not None:
         check_units(seconds)
     data = require_fingerprint(content["data"]) if "data" in content else None
-    return RunRecord(spec, tuple(epochs), True, data), None if seconds is None else UnitSeconds(**seconds)
+    record = RunRecord(spec, tuple(epochs), True, data, require_constant_error(content.get("constant_error")))
+    return record, None if seconds is None else UnitSeconds(**seconds)

@@ -7,7 +7,8 @@ seed by seed. So what k-fold loses by training on fewer samples counts as lost.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import statistics
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from heldin.errors import ArgumentError, near_match
@@ -69,33 +70,40 @@ def conclude(group: Group, outcomes: Sequence[Outcome] | None = None, *, signal:
     details = "; ".join(filter(None, (_rule_of_folds(gaps), over)))
     level = 100.0 * mean(reference)
     sentence = f"Against the best epoch ({level:.1f} % test error), {_ranked(gaps)} ({details})."
-    return " ".join(filter(None, (sentence, hardly_learned(group))))
+    return " ".join(filter(None, (sentence, learning_warning(group))))
+
+
+def learning_warning(group: Group) -> str | None:
+    """What to know about the networks before their stops are compared: `hardly_learned`, or `not_above_constant`."""
+    return hardly_learned(group) or not_above_constant(group)
 
 
 def hardly_learned(group: Group) -> str | None:
     """A warning if the networks of a group did not learn; None otherwise.
 
     Either neither the training nor the test error ever fell much; or the training loss did not, and the errors stayed
-    near those of a guess; or all networks ended at constant errors and a constant loss, as one that predicts the
-    largest class for every sample does.
+    near those of a guess; or most networks ended at constant errors and a constant loss, as one that predicts the
+    largest class for every sample does. Errors and losses are means over the seeds, of the lowest of each run.
     """
     names = [name for name in ERRORS if any(has(record, name) for record in group.full)]
     full = [record for record in group.full if all(has(record, name) for name in names)]
     if "train_error" not in names or not full:
         return None
-    errors = {name: [e for r in full for e in curve_of(r, name) if e is not None] for name in names}
-    if all(min(values) > HARDLY * max(values) for values in errors.values()):
-        found = f"the training error never fell below {100.0 * min(errors['train_error']):.1f} %"
-    elif (chance := _chance(full)) is not None and all(min(errors[name]) > CHANCE[name] * chance for name in names):
+    lowest, highest = ({name: _mean_of(which, full, name) for name in names} for which in (min, max))
+    fell = "never fell below" if len(full) == 1 else f"fell at most, on average over {len(full)} seeds, to"
+    constant = [record for record in full if _ends_constant(record)]
+    if all(lowest[name] > HARDLY * highest[name] for name in names):
+        found = f"the training error {fell} {100.0 * lowest['train_error']:.1f} %"
+    elif (chance := _chance(full)) is not None and all(lowest[name] > CHANCE[name] * chance for name in names):
         which = "test_error" if "test_error" in names else "train_error"
         found = (
-            f"the {'test' if which == 'test_error' else 'training'} error never fell below "
-            f"{100.0 * min(errors[which]):.1f} %, and a guess has about {100.0 * chance:.0f} %"
+            f"the {'test' if which == 'test_error' else 'training'} error {fell} {100.0 * lowest[which]:.1f} %, and a "
+            f"guess has about {100.0 * chance:.0f} %"
         )
-    elif all(map(_ends_constant, full)):
+    elif len(constant) > len(full) / 2:
         stayed = " and the ".join(
             f"{'training' if name == 'train_error' else 'test'} error {'stayed ' * (name == 'train_error')}at "
-            f"{100.0 * errors[name][-1]:.1f} %"
+            f"{100.0 * float(curve_of(constant[-1], name)[-1] or 0.0):.1f} %"
             for name in names
         )
         found = f"the {stayed}, as if every sample got the same class"
@@ -107,14 +115,50 @@ def hardly_learned(group: Group) -> str | None:
     )
 
 
+def not_above_constant(group: Group) -> str | None:
+    """A warning if the best epochs are not better than always predicting the most frequent class of the test set.
+
+    The mean over the seeds has to be better by more than its standard error. None where the test error of that
+    prediction was not recorded.
+    """
+    constant = next((record.constant_error for record in group.full if record.constant_error is not None), None)
+    best = [error for record in group.full if math.isfinite(error := _extreme(min, record, "test_error"))]
+    if constant is None or not best:
+        return None
+    gain, spread = constant - mean(best), statistics.stdev(best) if len(best) > 1 else 0.0
+    if gain > spread / math.sqrt(len(best)):
+        return None
+    clearly, found = "clearly " * (gain > 0.0), ""
+    if len(best) > 1:
+        found = f"; the best epochs of the {len(best)} seeds have {100.0 * mean(best):.1f} ± {100.0 * spread:.1f} %"
+    return (
+        f"No epoch is {clearly}better than always predicting the most frequent class "
+        f"({100.0 * constant:.1f} % test error){found}. The test error then does not tell which method is better: "
+        "change the model or its training, or compare by test loss or AUC."
+    )
+
+
+def _extreme(which: Callable[[list[float]], float], record: RunRecord, name: str) -> float:
+    """The lowest or the highest finite value of a curve; NaN without one."""
+    values = [value for value in curve_of(record, name) if value is not None and math.isfinite(value)]
+    return which(values) if values else math.nan
+
+
+def _mean_of(which: Callable[[list[float]], float], records: Sequence[RunRecord], name: str) -> float:
+    """The mean over the runs of the lowest or the highest value of a curve."""
+    return mean([_extreme(which, record, name) for record in records])
+
+
 def _chance(records: Sequence[RunRecord]) -> float | None:
     """The error of a guess, if the training loss hardly fell: the cross-entropy of a guess among C classes is ln C.
 
     None if the loss fell, is another one, or is lower than for two classes.
     """
-    losses = [loss for r in records for loss in curve_of(r, "train_loss") if loss is not None and math.isfinite(loss)]
-    flat = bool(losses) and min(losses) > max(HARDLY * max(losses), HARDLY * math.log(2))
-    return 1.0 - math.exp(-min(losses)) if flat and records[0].spec.loss == "cross_entropy" else None
+    known = [record for record in records if math.isfinite(_extreme(min, record, "train_loss"))]
+    if not known or records[0].spec.loss != "cross_entropy":
+        return None
+    lowest, highest = _mean_of(min, known, "train_loss"), _mean_of(max, known, "train_loss")
+    return 1.0 - math.exp(-lowest) if lowest > HARDLY * max(highest, math.log(2)) else None
 
 
 def _ends_constant(record: RunRecord) -> bool:
@@ -160,10 +204,11 @@ def error_gap(outcome: Outcome, best: Outcome, seeds: set[int] | None = None) ->
 def best_outcome(outcomes: Sequence[Outcome]) -> Outcome | None:
     """The method with the lowest test error that works without the test data, each run by its own curve.
 
-    Of equal ones, a method whose rule fired comes first. None if there is none.
+    A method whose rule never fired only trains to the end, on all the data or on less: it is not the best if another
+    one was compared. None if there is none.
     """
     ranked = _ranked_by_error([each for each in outcomes if each.method.realizable], best_epochs(outcomes))
-    return ranked[0] if ranked else None
+    return next((each for each in ranked if not never_fired(each)), next(iter(ranked), None))
 
 
 def main_outcomes(group: Group, outcomes: Sequence[Outcome], *, signal: str | None = None) -> list[Outcome]:

@@ -198,7 +198,8 @@ def _merge(one: RunRecord, other: RunRecord) -> RunRecord:
     )
     both = zip(one.epochs, other.epochs, strict=True)
     epochs = tuple({**theirs, **ours, "signals": ours["signals"] | theirs["signals"]} for ours, theirs in both)
-    return replace(one, spec=spec, epochs=epochs)
+    constant_error = other.constant_error if one.constant_error is None else one.constant_error
+    return replace(one, spec=spec, epochs=epochs, constant_error=constant_error)
 
 
 def _metrics(record: RunRecord) -> object:

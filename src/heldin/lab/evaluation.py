@@ -72,6 +72,11 @@ def metrics(loss: LossFunction, outputs: Tensor, y: Tensor) -> dict[str, float]:
     return found
 
 
+def constant_error(y: Tensor) -> float | None:
+    """The error of always predicting the most frequent of these classes (n,); None without samples."""
+    return (len(y) - int(torch.unique(y, return_counts=True)[1].max())) / len(y) if len(y) else None
+
+
 def auc(scores: Tensor, y: Tensor) -> float:
     """The area under the ROC curve: how often a positive scores above a negative. NaN if either is missing."""
     positives = int((y == 1).sum())

@@ -32,6 +32,7 @@ from heldin.lab.conclusion import (
     hardly_learned,
     main_signal,
     never_fired,
+    not_above_constant,
     require_signal,
 )
 from heldin.lab.costs import last_start, total_cost, unit_seconds
@@ -72,8 +73,8 @@ GUIDE = (
     "“Lost” is the test error, in percentage points, above that of the best epoch of the runs on all the data, seed by "
     "seed. The best epochs themselves are chosen by the test data, so no method can reach them in practice.",
     "The row in bold is the best method: the one that the first line of the answer names or, on a page without an "
-    "answer, the one with the lowest test error of all rows, here and with these seeds. The label “default” is beside "
-    "what EarlyStopping does if nothing else is chosen.",
+    "answer, the one with the lowest test error of all rows whose rule fired, here and with these seeds. The label "
+    "“default” is beside what EarlyStopping does if nothing else is chosen.",
 )
 
 
@@ -206,8 +207,9 @@ class _Setting:
 
     def section(self, timings: Sequence[Line], num_samples: int | None) -> Markup:
         group = self.group
-        flag = [" ", element("span", "nothing learnt here", class_="flag")] if hardly_learned(group) else []
-        parts = [element("h2", self.name, *flag)]
+        flags = {"nothing learnt here": hardly_learned, "not better than one class": not_above_constant}
+        shown = next((text for text, warning in flags.items() if warning(group)), None)
+        parts = [element("h2", self.name, *([] if shown is None else [" ", element("span", shown, class_="flag")]))]
         if self.answer is None:
             parts += [_facts(group), element("p", self.conclusion, class_="conclusion")]
         else:

@@ -25,7 +25,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 import heldin
 from heldin.errors import ArgumentError, HeldinWarning, require_choice
 from heldin.lab.data import Arrays, Items, Samples, augment, fingerprint, load
-from heldin.lab.evaluation import evaluate, is_wide, metrics, outputs_of
+from heldin.lab.evaluation import constant_error, evaluate, is_wide, metrics, outputs_of
 from heldin.lab.measurements import Measurements, create_recorder
 from heldin.lab.recording import EARLY_EPOCHS, reading_places
 from heldin.lab.registry import LOSSES, MODELS, build_model, build_optimizer, build_scheduler
@@ -135,7 +135,7 @@ def _train(training: _Training, folder: RunFolder, on_epoch: OnEpoch | None) -> 
     folder.begin()
     start = _resume(training, folder)
     if start == 0:
-        folder.set_data(training.data)
+        folder.set_data(training.data, constant_error(training.split.y_test))
     environment = {
         "heldin": heldin.__version__,
         "torch": torch.__version__,

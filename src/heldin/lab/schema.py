@@ -180,9 +180,24 @@ def epochs_of(content: object) -> int:
     return found
 
 
-def fingerprint_of(content: object) -> str:
-    """The fingerprint in `data.json`."""
-    return require_fingerprint(_require_version(content, ("fingerprint",))["fingerprint"])
+class DataFacts(NamedTuple):
+    """What a run records about its data."""
+
+    fingerprint: str | None = None
+    constant_error: float | None = None  # the test error of always predicting the most frequent class of the test set
+
+
+def data_facts(content: object) -> DataFacts:
+    """What is in `data.json`; records of earlier versions have no `constant_error`."""
+    found = _require_version(content, ("fingerprint",), optional=("constant_error",))
+    return DataFacts(require_fingerprint(found["fingerprint"]), require_constant_error(found.get("constant_error")))
+
+
+def require_constant_error(found: Any) -> float | None:
+    """The test error of a constant prediction, if it is one or None."""
+    if found is not None:
+        _require_number("constant_error", found, RANGES["error"])
+    return found  # type: ignore[no-any-return]
 
 
 def require_fingerprint(found: object) -> str:
@@ -247,9 +262,9 @@ def _refuse_constant(name: str) -> None:
     raise ArgumentError(f'numbers that are not finite should be written as text, such as "nan". Found {name}')
 
 
-def _require_version(content: object, keys: Sequence[str]) -> JsonObject:
+def _require_version(content: object, keys: Sequence[str], optional: Sequence[str] = ()) -> JsonObject:
     found = require_object(content)
-    if found.keys() != {"version", *keys}:
+    if found.keys() - {*optional} != {"version", *keys}:
         raise ArgumentError(_wrong_keys(found.keys(), ("version", *keys)))
     if type(found["version"]) is not int or found["version"] != VERSION:
         raise ArgumentError(f"`version` should be {VERSION}. Found {short_repr(found['version'])}")

@@ -28,13 +28,14 @@ from heldin.errors import ArgumentError, DamagedRunError, StoreError
 from heldin.lab.memory import format_bytes
 from heldin.lab.schema import (
     VERSION,
+    DataFacts,
     EpochSchema,
     JsonObject,
     LineError,
     check_timing,
+    data_facts,
     encode_json,
     epochs_of,
-    fingerprint_of,
     is_newer,
     parse_json,
     spec_of,
@@ -64,6 +65,7 @@ class RunRecord:
     epochs: tuple[JsonObject, ...]
     done: bool
     data: str | None = None  # the fingerprint of the data; None in records that have none
+    constant_error: float | None = None  # the test error of always predicting the most frequent class, if recorded
 
     @property
     def id(self) -> str:
@@ -197,12 +199,17 @@ class RunFolder:
     @property
     def data(self) -> str | None:
         """The fingerprint of the data that the run was trained on; None in records that have none."""
-        path = self.path / "data.json"
-        return _read(path, fingerprint_of) if path.exists() else None
+        return self._data_facts.fingerprint
 
-    def set_data(self, fingerprint: str) -> None:
-        """Record the fingerprint of the data, before the first epoch."""
-        self._write("data.json", {"fingerprint": fingerprint})
+    @property
+    def _data_facts(self) -> DataFacts:
+        path = self.path / "data.json"
+        return _read(path, data_facts) if path.exists() else DataFacts()
+
+    def set_data(self, fingerprint: str, constant_error: float | None = None) -> None:
+        """Record the fingerprint of the data, and the test error of a constant prediction, before the first epoch."""
+        known = {} if constant_error is None else {"constant_error": constant_error}
+        self._write("data.json", {"fingerprint": fingerprint, **known})
 
     def append(self, name: str, line: Mapping[str, object]) -> None:
         """Add a line to `epochs.jsonl` or `timings.jsonl`."""
@@ -319,7 +326,7 @@ class RunFolder:
         epochs = self.epochs(done=done)
         if done and not _is_complete(read_file(path)):
             raise _damaged(path, "it should end with a complete line, because the run is done")
-        return RunRecord(self.spec, epochs, done, self.data)
+        return RunRecord(self.spec, epochs, done, *self._data_facts)
 
     def _write(self, name: str, content: Mapping[str, object]) -> None:
         text = json.dumps({"version": VERSION, **encode_json(content)}, indent=1, allow_nan=False)
