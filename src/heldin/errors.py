@@ -128,9 +128,13 @@ def require_choice(name: str, value: object, choices: Iterable[str]) -> None:
         )
 
 
+KEPT = "Kept weights are usually worse than those of the stop, which keep=None gives."
 BY_SIGNAL = "The direction belongs to the signal, so it need not be given."
 # Arguments of early stopping elsewhere -> what to do here: values, and names.
-OTHER_VALUES = dict.fromkeys(("mode='min'", "mode='max'", "mode='auto'"), f" {BY_SIGNAL}")
+OTHER_VALUES = {
+    **dict.fromkeys(("mode='min'", "mode='max'", "mode='auto'"), f" {BY_SIGNAL}"),
+    "keep='best'": f" Did you mean 'lowest'? {KEPT}",
+}
 OTHER_NAMES = {
     "monitor": "Nothing is monitored: the signal is measured on training batches. Choose it with signal=...",
     "metric": "No metric is needed: the signal is measured on training batches. Choose it with signal=...",
@@ -138,7 +142,7 @@ OTHER_NAMES = {
     "min_delta": "It belongs to the rule: rule=NthRise(5, min_delta=0.01).",
     "delta": "It belongs to the rule: rule=NthRise(5, min_delta=0.01).",
     "direction": "It belongs to the signal, or to the rule: rule=NthRise(5, direction='falls').",
-    "restore_best_weights": 'Write keep="lowest"; in your own loop, call stopper.restore() at the end.',
+    "restore_best_weights": f'Write keep="lowest"; in your own loop, call stopper.restore() at the end. {KEPT}',
     "start_from_epoch": "Write warmup=n.",
     "verbose": "The framework shows the value. One line per reading: logging.basicConfig(level=logging.INFO).",
     "log": "Values are logged by the loggers of the framework.",

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from heldin.errors import ArgumentError, require_choice, warn
+from heldin.errors import KEPT, ArgumentError, require_choice, warn
 
 Keep = Literal["lowest", "before_rise"]
 Weights: TypeAlias = dict[str, Any]  # the state dict of a model
@@ -72,7 +72,7 @@ class WeightSnapshot:
     def restore(self, model: nn.Module) -> int:
         """Load the kept weights into `model` and return their epoch."""
         if self.keep is None:
-            raise ArgumentError('No weights are kept: keep=None. Create EarlyStopping with keep="lowest".')
+            raise ArgumentError(f'No weights are kept: keep=None. Create EarlyStopping with keep="lowest". {KEPT}')
         if self.epoch is None:
             raise ArgumentError(
                 f"No weights are kept yet: with keep={self.keep!r} there was no measurement whose weights should be "

@@ -157,7 +157,7 @@ class Adapter:
         self._stopper: EarlyStopping | None = None
         self._pending_state: dict[str, Any] | None = None  # loaded before there was a model
         self._steps = 0
-        self._reported = False
+        self._reported: set[str] = set()
         self._report: Callable[[str], object] | None = print
         if every is not None:
             require_integer("every", every, at_least=1, remedy="every=None measures once an epoch.")
@@ -256,7 +256,7 @@ class Adapter:
         if self._pending_state is not None:
             stopper.load_state_dict(self._pending_state)
         self._stopper, self._pending_state, self._checked = stopper, None, False
-        self._steps, self._reported, self._report = steps, False, report
+        self._steps, self._reported, self._report = steps, set(), report
 
     def observe(self, losses: Tensor, *, loss: Tensor | None = None) -> None:
         """Pass on the losses of a batch before their backward pass, for `probes="training"`.
@@ -298,22 +298,22 @@ class Adapter:
                 self.stopper.skip()
                 return {}
             if stop:
-                self._report_once()
+                self._report_once(self.sentence)
         if len(self.stopper.history) == num_readings:
             return {}
         values = self.stopper.history[-1].values
         return {f"heldin/{name}": value for name, value in values.items() if value is not None}
 
     def finish(self) -> None:
-        """Restore the weights that `keep` asks for, and report the sentence if it was not reported yet."""
+        """Report the sentence if it was not reported yet, and restore the weights that `keep` asks for."""
+        self._report_once(self.sentence)
         if self.stopper.kept_epoch is not None:
-            self.stopper.restore()
-        self._report_once()
+            self._report_once(f"weights of {self.stopper.unit} {self.stopper.restore()} restored")
 
-    def _report_once(self) -> None:
-        if not self._reported and self._report is not None and rank() == 0:
-            self._report(self.sentence)
-        self._reported = True
+    def _report_once(self, text: str) -> None:
+        if text not in self._reported and self._report is not None and rank() == 0:
+            self._report(text)
+        self._reported.add(text)
 
     def _count_steps(self, optimizer: Optimizer | None) -> None:
         """Count the steps of this optimizer from now on, and of no other; None ends the counting."""
