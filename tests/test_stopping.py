@@ -264,6 +264,21 @@ def test_calls_that_are_not_due_do_not_use_the_loader():
     assert not stopper.step(iter(()))
 
 
+@pytest.mark.parametrize(
+    ("options", "calls"),
+    [({"every": 500}, "38 calls, every=500"), ({"warmup": 50, "every": 2}, "38 calls, every=2, warmup=50")],
+    ids=str,
+)
+def test_a_decision_without_readings_has_the_calls_that_were_not_due(options, calls):
+    stopper = EarlyStopping(net(), LOSS, **options)
+    assert str(stopper.decision) == "not stopped: nothing measured yet"
+    decisions = [stopper.step(loader()) for _ in range(38)]
+    assert str(stopper.decision) == str(decisions[-1]) == f"not stopped: nothing measured yet ({calls})"
+    stopper.reset()
+    stopper.skip()
+    assert "nothing measured yet (1 call, " in str(stopper.decision)
+
+
 def test_a_skipped_epoch_is_counted_and_not_measured():
     skipped, warm = EarlyStopping(net(), LOSS), EarlyStopping(net(), LOSS, warmup=1)
     skipped.skip()
@@ -709,7 +724,7 @@ def test_kept_weights_are_part_of_the_state(on_disk, tmp_path):
         ({"probes": "frsh"}, "Did you mean 'fresh'"),
         ({"every": 0}, "every"),
         ({"warmup": -1}, "warmup"),
-        ({"keep": "best"}, "'lowest'"),
+        ({"keep": "best"}, r"Did you mean 'lowest'\? Kept weights are usually worse than those of the stop"),
         ({"keep_in": "weights.pt"}, "keep="),
         ({"mode": "evaluate"}, "'eval'"),
         ({"autocast": "off"}, "`autocast` should be True or False"),
@@ -747,8 +762,28 @@ def test_a_list_of_the_first_batches_can_be_used_as_fixed_probes():
     assert value == pytest.approx(heldin.measure(model, LOSS, kept)["gradient_disparity"])
 
 
+def test_the_same_readings_of_fixed_batches_are_warned_about_once():
+    stopper = EarlyStopping(net(), LOSS, probes="fixed", signal=["cosine", "gradient_disparity"])  # nobody trains it
+    stopper.step(loader())
+    with pytest.warns(HeldinWarning, match=r"same readings at epoch 0 and 1.*Is this the model in training\?"):
+        stopper.step(loader())
+    stopper.step(loader())
+
+
+@pytest.mark.parametrize(
+    ("rate", "options"),
+    [(1e-6, {"probes": "fixed"}), (0.0, {"probes": "fresh"}), (0.0, {"probes": "fixed", "signal": "label_wave"})],
+    ids=str,
+)
+def test_other_readings_are_not_warned_about(rate, options):
+    training = Training(**options)
+    training.optimizer.param_groups[0]["lr"] = rate
+    for _ in range(3):
+        training.epoch()
+
+
 def test_restoring_without_kept_weights_raises():
-    with pytest.raises(ArgumentError, match="keep="):
+    with pytest.raises(ArgumentError, match="keep=.* usually worse than those of the stop"):
         EarlyStopping(net(), LOSS).restore()
     with pytest.raises(ArgumentError, match="no measurement whose weights"):
         EarlyStopping(net(), LOSS, keep="lowest").restore()

@@ -236,7 +236,11 @@ class EarlyStopping:
     @property
     def decision(self) -> Decision:
         """The first decision to stop, or the latest one before that."""
-        return self._decision
+        if self._readings or not self._calls:
+            return self._decision
+        calls = "1 call" if self._calls == 1 else f"{self._calls} calls"
+        waits = [f"{name}={value}" for name, value in self._changed_arguments().items() if name in ("every", "warmup")]
+        return replace(self._decision, why=f"nothing measured yet ({', '.join([calls, *waits])})")
 
     @property
     def history(self) -> tuple[Reading, ...]:
@@ -287,7 +291,7 @@ class EarlyStopping:
                 else:
                     self._record(reading)
         self.skip()
-        return self._decision
+        return self.decision
 
     def skip(self) -> None:
         """Count an epoch (or a step) without measuring, in place of a call of `step`."""
@@ -484,10 +488,27 @@ class EarlyStopping:
         self._readings = [*self._readings, reading]  # a new list, so that a failure can restore the previous one
         self._decide(reading)
         if is_main:
+            self._warn_if_unchanged()
             self._report(reading)
         if self.keep is not None and self._is_worth_keeping(reading):
             # Last: a file that was replaced is not put back.
             self._snapshot.take(self.model, reading.epoch, write=is_main)
+
+    def _warn_if_unchanged(self) -> None:
+        """Warn if two readings on the same batches are equal: they differ if weights changed in between."""
+        if self.reader.probes != "fixed" or len(self._readings) < 2:
+            return
+        before, latest = self._readings[-2:]
+        numbers = [latest.loss, *latest.values.values()]
+        is_known = all(number is not None and math.isfinite(number) for number in numbers) and latest.loss != 0.0
+        of_batches = any(signal.needs.uses_batches for signal in self.signals.values())
+        if is_known and of_batches and numbers == [before.loss, *before.values.values()]:
+            self.reader.probe.warn_once(
+                "unchanged weights",
+                f"The weights should change between two measurements. Found the same readings at {self.unit} "
+                f"{before.epoch} and {latest.epoch}, as if they had not. Is this the model in training? If not, create "
+                "EarlyStopping with the one that is.",
+            )
 
     def _report(self, reading: Reading) -> None:
         """Print and log the reading. Loggers may draw random numbers, for the name of a run."""

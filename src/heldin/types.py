@@ -150,7 +150,7 @@ class Decision:
     epoch: int | None = None
     value: float | None = None
     history_length: int = 0
-    why: str = "nothing seen yet"
+    why: str = "nothing measured yet"
     signal: str | None = None
     before: int | None = None
     unit: Literal["epoch", "step"] = "epoch"
@@ -167,7 +167,7 @@ class Decision:
     def headline(self) -> str:
         """When and why training stopped, or what the rule has seen so far; without caveats."""
         if self.history_length == 0:
-            return "not stopped: nothing measured yet"
+            return f"not stopped: {self.why}"
         subject = (self.signal or "the value").replace("_", " ")
         if self.stop:
             return f"stopped at {self.unit} {self.epoch}: {subject} {self.why}"
