@@ -27,8 +27,10 @@ from heldin.errors import ArgumentError, require_choice, require_number
 from heldin.lab.spec import RunSpec, each_fold, require_run_count, spec_from, specs_from_toml
 
 EXAMPLE = (
-    "Examples:\n\nheldin run --num-samples 500 --label-noise 0.5 --epochs 50 --seeds 0-4\n\n"
-    "heldin run --num-samples 500 --folds 5 --with-full\n\nheldin run spec.toml --epochs 200"
+    "Examples:\n\n"
+    "heldin run --learning-rate 0.1 --batch-size 32 --epochs 50 --num-samples 500 --label-noise 0.5 --seeds 0-4\n\n"
+    "heldin run --learning-rate 0.1 --batch-size 32 --epochs 50 --num-samples 500 --folds 5 --with-full\n\n"
+    "heldin run spec.toml --epochs 200"
 )
 
 
