@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -33,6 +33,7 @@ class PenaltyDisplay:
     pair: int = 0
     start: float = START
     rate: float = RATE
+    title: str = "the losses of two batches; w1 and w2: after a step on either"
 
     def __post_init__(self) -> None:
         z, y = _digits()
@@ -86,7 +87,7 @@ class PenaltyDisplay:
             ax.plot(steps, [after_own] * 2, color=color, linestyle=":")
             ax.plot([steps[other]] * 2, [after_own, after_other], color=color, linewidth=3, label=name)
         ax.set(xlabel="w", ylabel="loss")
-        ax.set_title("the losses of two batches; w1 and w2: after a step on either", fontsize="small")
+        ax.set_title(self.title, fontsize="small")
         ax.legend(fontsize="small")
         return ax
 
@@ -103,14 +104,15 @@ def _digits() -> tuple[torch.Tensor, torch.Tensor]:
 
 def build(runs: Runs) -> Result:
     """The figure for the pair of batches with the largest penalty, and the mean over many pairs. It needs no runs."""
-    draw_curves = max((PenaltyDisplay(pair) for pair in range(NUM_PAIRS)), key=lambda display: display.penalties[1])
+    largest = max((PenaltyDisplay(pair) for pair in range(NUM_PAIRS)), key=lambda display: display.penalties[1])
+    figure = replace(largest, title=f"{largest.title}; the largest penalty of {NUM_PAIRS} pairs")
     penalties = [PenaltyDisplay(pair, rate=PAPER_RATE).penalties for pair in range(NUM_PAIRS)]
     numbers = {
         "r2": {NO_PROTOCOL: estimate([second for _, second in penalties])},
         "r2.share": {NO_PROTOCOL: estimate([float(second > 0.0) - 0.5 for _, second in penalties])},
         "mean": {NO_PROTOCOL: estimate([(first + second) / 2.0 for first, second in penalties])},
     }
-    return Result(figures={"f1": draw_curves}, numbers=numbers)
+    return Result(figures={"f1": figure}, numbers=numbers)
 
 
 ITEM = Item(
@@ -122,4 +124,7 @@ ITEM = Item(
     build=build,
     laptop="The paper draws a hypothetical loss. This is a real one with a single parameter, for the pair of batches "
     "of digits with the largest penalty of 100 pairs. Numbers are over all pairs, at the paper's learning rate.",
+    findings="The figure is the best case: on average over the pairs the penalty of one batch, R2, does not differ from "
+    "0, and it is positive for about half of them. The mean of R1 and R2 is positive for nearly all pairs, as the "
+    "linearization says: it grows with the squared distance of the two gradients.",
 )

@@ -184,7 +184,7 @@ class BarsDisplay:
         width = 0.7 / len(methods)
         for number, (_, part) in enumerate(frame.groupby("method", sort=False)):
             places = [settings.index(title) + (number - (len(methods) - 1) / 2) * width for title in part["setting"]]
-            ax.bar(places, part[self.name], width, yerr=part["std"].fillna(0.0), capsize=2, label=methods[number])
+            ax.bar(places, part[self.name], width, yerr=part["std"], capsize=2, label=methods[number])
         middle, half = (len(settings) - 1) / 2, max(len(settings), 3) / 2  # one setting does not fill the figure
         ax.set_xlim(middle - half, middle + half)
         ax.set_xticks(range(len(settings)), settings, fontsize="small", rotation=20, ha="right")

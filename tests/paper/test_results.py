@@ -31,12 +31,26 @@ def test_the_committed_files_are_rebuilt_to_the_byte(tmp_path):
 def test_the_project_readme_quotes_the_page(pytestconfig):
     text = (pytestconfig.rootpath / "README.md").read_text()
     section = text.partition("## Do the paper's results hold?")[2].partition("\n## ")[0]
-    quoted = re.findall(r"^\| (.* \| .*\b(?:holds|partly|not hold)\b.*) \|$", section, re.MULTILINE)
-    assert len(quoted) > 4
     page = (PAPER.folder / "README.md").read_text()
-    assert [row for row in quoted if f"| {row} |" not in page] == []
+    headlines = page.partition("## Headline claims")[2].partition("\n## ")[0]
+    rows = [line.strip("| ").split(" | ") for line in headlines.splitlines() if line.startswith("| ")][2:]
+    assert len(rows) == 10
+    quoted = [line for line in section.splitlines() if line.startswith("| ")][2:]
+    assert quoted == [f"| {claim} | {verdict} |" for claim, *_, verdict, _ in rows]
     (num,) = re.findall(r"(\d+) runs at laptop size", page)
     assert f"{num} runs" in text
+
+
+def test_the_introduction_counts_the_verdicts_of_the_headlines():
+    text, _, table = (PAPER.folder / "README.md").read_text().partition("## Headline claims")
+    verdicts = re.findall(r"(holds|does not hold|partly|unclear) \(laptop", table.partition("## Further")[0])
+    numbers = [verdicts.count(verdict) for verdict in ("holds", "does not hold", "partly")]
+    words = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+    held, failed, partly = (words[number] for number in numbers)
+    assert sum(numbers) == 10
+    assert f"At laptop size {held} of the ten headline claims hold" in " ".join(text.split())
+    assert f"{failed} do not" in text
+    assert f"{partly} hold partly" in " ".join(text.split())
 
 
 def test_every_item_has_a_page_with_verdicts():
