@@ -165,8 +165,9 @@ def short_repr(value: object) -> str:
 
 def near_match(found: object, known: Iterable[str]) -> str:
     """Return the sentence that suggests the word of `known` closest to `found`, or an empty string."""
-    text = found if isinstance(found, str) else short_repr(found)
-    nearest = difflib.get_close_matches(text[:MAX_SHOWN], list(known), n=1, cutoff=0.5)
+    text, words = found if isinstance(found, str) else short_repr(found), list(known)
+    begun = [word for word in words if text and word.startswith(text)]  # "nth" of "nth_rise"
+    nearest = difflib.get_close_matches(text[:MAX_SHOWN], words, n=1) or begun
     return f" Did you mean {nearest[0]!r}?" if nearest else ""
 
 
