@@ -78,6 +78,9 @@ def test_unfinished_runs_are_left_out_and_named(heldin, store):
         (("--patience", 0), "`--patience` should be an integer of at least 1"),
         (("--signal", "cosin"), "Did you mean 'cosine'?"),
         (("correlation", "--metric", "test_los"), "Did you mean 'test_loss'?"),
+        (("--metric", "foo"), "Found --metric foo for the table comparison. Remove it"),
+        (("thresholds", "--metric", "test_loss"), "--metric belongs to `heldin table correlation`."),
+        (("--signal", "cosine,sign"), "Repeat the option, such as --signal cosine --signal sign."),
         (("--out", "no/such/folder.md"), "no/such/folder.md cannot be written: No such file or directory."),
     ],
 )

@@ -191,18 +191,20 @@ def test_comparison_bars():
     outcomes = outcomes_of(
         GROUP, [StoppingMethod(Kind.ORACLE_LOSS), StoppingMethod(Kind.SIGNAL, "gradient_disparity", NthRise(2))]
     )
-    display = ComparisonDisplay(outcomes, "test_loss", "per_run")
+    display = ComparisonDisplay(outcomes, "test_loss")
     frame = display.frame()
     assert frame["method"].tolist() == ["best epoch by test loss", "gradient_disparity, t1(2)"]
     assert frame["test_loss"].tolist() == [3.0, 4.5]
     ax = display.plot()
     assert [patch.get_width() for patch in ax.patches] == [3.0, 4.5]
-    assert ax.get_xlabel() == "test loss"
+    assert ax.get_xlabel() == "test loss\n(each run stopped by its own curve, ± standard deviation)"
+    mean = ComparisonDisplay(outcomes, "test_loss", "mean_curve").plot()
+    assert mean.get_xlabel().startswith("test loss\n(all runs stopped by the mean curve")
     ax.figure.canvas.draw()
 
 
 def test_comparing_a_missing_metric_raises():
-    with pytest.raises(ArgumentError, match="None of the 2 outcomes has 'test_auc' under mean_curve"):
+    with pytest.raises(ArgumentError, match="None of the 2 outcomes has 'test_auc' under per_run"):
         ComparisonDisplay(outcomes_of(GROUP, [StoppingMethod(Kind.NEVER)]), "test_auc").frame()
 
 

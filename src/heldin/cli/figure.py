@@ -14,6 +14,9 @@ from heldin.cli.output import note, show
 from heldin.errors import ArgumentError, require_choice, require_integer
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
     from heldin.lab.curves import Group
     from heldin.lab.figures import ComparisonDisplay, CurvesDisplay, ScatterDisplay
 
@@ -36,7 +39,7 @@ def command(
     ] = None,
     metric: Annotated[
         list[str] | None,
-        optional("The metric to draw; can be repeated. By default test_loss, or test_error in a comparison."),
+        optional("The metric to draw; can be repeated for curves. By default test_loss, test_error in a comparison."),
     ] = None,
     patience: Annotated[int, typer.Option(help="The patience of the rules whose stops are marked.")] = 5,
     out: Annotated[Path | None, optional("The file, .png, .svg or .pdf; by default a .png in the store.")] = None,
@@ -60,9 +63,13 @@ def command(
     for name in metric or ():
         require_recorded([record for group in found for record in (*group.full, *group.folded)], name)
     metrics = metric or (["test_error"] if kind == "comparison" else ["test_loss"])
+    if kind != KINDS[0] and len(metrics) > 1:
+        raise ArgumentError(
+            f"`heldin figure {kind}` draws one metric. Found {', '.join(metrics)}. Draw each by itself, with --out."
+        )
     _draw(_panels(kind, found, signal, metrics, patience), target)
     if kind == "comparison":
-        note("The bars show the protocol mean_curve; `heldin table` shows both protocols.")
+        note("Each run is stopped by its own curve, as in `heldin table`; `heldin table --all` has the mean curve too.")
     show(f"The figure is in {target}.")
 
 
@@ -96,7 +103,9 @@ def _panels(
         if kind == "scatter":
             panels.append(("", HEIGHT, ScatterDisplay(having, label, metrics[0])))
         else:
-            panels += [(g.title, HEIGHT, CurvesDisplay(g.full, label, metrics, patience)) for g in having]
+            for g in having:
+                title = f"{g.title}; stops on the mean curve" if len(g.full) > 1 else g.title
+                panels.append((title, HEIGHT, CurvesDisplay(g.full, label, metrics, patience)))
     return panels
 
 
@@ -106,7 +115,6 @@ def _draw(panels: Sequence[tuple[str, float, Display]], target: Path) -> None:
     matplotlib.use("Agg")  # draws to files, also without a screen
     import matplotlib.pyplot as plt
 
-    from heldin.lab.figures import literal
     from heldin.lab.store import explain_os_errors
 
     heights = [height for _, height, _ in panels]
@@ -116,8 +124,19 @@ def _draw(panels: Sequence[tuple[str, float, Display]], target: Path) -> None:
     for axis, (title, _, display) in zip(axes[:, 0], panels, strict=True):
         display.plot(axis)
         if title:
-            axis.set_title(literal(textwrap.fill(title, 90)), fontsize="small")
+            _set_title(figure, axis, title)
     with explain_os_errors(target, "Choose another place with --out."):
         target.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(target, dpi=150)
     plt.close(figure)
+
+
+def _set_title(figure: Figure, axis: Axes, title: str) -> None:
+    """Set the title of a panel in lines that fit the figure: bars with long names beside them are not in its middle."""
+    from heldin.lab.figures import literal
+
+    for width in range(90, 20, -10):
+        text = axis.set_title(literal(textwrap.fill(title, width)), fontsize="small")
+        figure.draw_without_rendering()
+        if text.get_window_extent().x1 <= figure.bbox.x1:
+            return

@@ -91,7 +91,9 @@ def command(
         str, typer.Option(help=f"The rules to compare: {', '.join(RULES)}; own is the default rule of each signal.")
     ] = RULES[0],
     patience: Annotated[int, typer.Option(help="The patience of the rules.")] = 5,
-    metric: Annotated[str, typer.Option(help="The metric to correlate signals with.")] = "test_loss",
+    metric: Annotated[
+        str | None, optional("The metric to correlate signals with, in the table correlation; by default test_loss.")
+    ] = None,
     all_: Annotated[bool, typer.Option("--all", help="All rows and columns, not only those that matter most.")] = False,
     format_: Annotated[str | None, optional(f"The complete table as one of {', '.join(FORMATS)}.", "--format")] = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print csv, for programs.")] = False,
@@ -111,6 +113,11 @@ def command(
     require_choice("table", kind, KINDS)
     require_choice("--rule", rule, RULES)
     require_integer("--patience", patience, at_least=1, remedy="The paper uses 5.")
+    if metric is not None and kind != "correlation":
+        raise ArgumentError(
+            f"--metric belongs to `heldin table correlation`. Found --metric {metric} for the table {kind}. Remove it: "
+            "--all shows every recorded test metric."
+        )
     written = _format(format_, as_csv=as_csv, as_json=as_json)
     records = read_records(store, run, wanted)
     found = mark_superseded(finished_groups(records, signal), _started(store, records))
@@ -121,7 +128,7 @@ def command(
         above = [each.conclusion for each in settings]
         facts = [each.facts for each in settings]
     else:
-        tables, above, facts = _tables(kind, found, signal, metric, short=short), [], []
+        tables, above, facts = _tables(kind, found, signal, metric or "test_loss", short=short), [], []
     if out is not None or written is not None:
         _write(_text(tables, written or FORMATS[0], facts), out)
     else:

@@ -45,6 +45,10 @@ BARS = {  # of different width, so that both are visible at the same epoch
     "t1": {"color": "gray", "linewidth": 8, "alpha": 0.5},
     "t2": {"color": "magenta", "linewidth": 4, "alpha": 0.5},
 }
+STOPPED_BY = {
+    Protocol.PER_RUN: "each run stopped by its own curve",
+    Protocol.MEAN_CURVE: "all runs stopped by the mean curve",
+}
 HEIGHT = 4.0  # of a figure, in inches
 LEGEND_ROW = 0.06  # of the height of the axes
 LEGEND_WIDTH, LEGEND_HANDLE = 90, 8  # in characters
@@ -168,11 +172,11 @@ class CurvesDisplay:
 
 @dataclass(frozen=True)
 class ComparisonDisplay:
-    """One metric of every stopping method under one protocol, as bars with one standard deviation."""
+    """One metric of every stopping method under one protocol, as bars with one standard deviation over the seeds."""
 
     outcomes: Sequence[Outcome]  # the result of `outcomes_of`
     metric: str = "test_error"
-    protocol: Protocol | str = Protocol.MEAN_CURVE
+    protocol: Protocol | str = Protocol.PER_RUN
 
     @property
     def height(self) -> float:
@@ -207,7 +211,8 @@ class ComparisonDisplay:
         ax.barh(list(places), frame[self.metric], xerr=deviations, color="C0", alpha=0.8, error_kw={"capsize": 2})
         ax.set_yticks(list(places), [literal(name) for name in frame["method"]], fontsize="small")
         ax.invert_yaxis()
-        ax.set_xlabel(label_of(self.metric))
+        spread = ", ± standard deviation" * any(deviations)
+        ax.set_xlabel(f"{label_of(self.metric)}\n({STOPPED_BY[Protocol(self.protocol)]}{spread})")
         return ax
 
 
