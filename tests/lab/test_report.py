@@ -156,6 +156,8 @@ def test_the_cost_is_in_epochs_if_the_size_of_the_data_is_unknown(report):
     assert page.row("no early stopping", "8.0") == ["no early stopping", "8.0"]
     assert "The records do not contain the number of samples of digits" in page.text
     assert report(record, num_samples={"digits": 1000}).row("no early stopping", "8.0")[2] == "160"
+    known = replace(record, data="1000+10-0123456789abcdef")
+    assert report(known).row("no early stopping", "8.0")[2] == "160"
 
 
 def test_a_network_no_better_than_the_most_frequent_class_has_a_flag(report):

@@ -153,8 +153,12 @@ def test_folds_without_fold_in_a_toml_file_give_one_run_per_fold(tmp_path):
 
 @pytest.mark.parametrize(
     ("content", "word"),
-    [("[run]\nseed = 1\n", "two brackets"), ('signals = "cosine"\n', r"\['cosine'\]")],
-    ids=["one bracket", "one signal"],
+    [
+        ("[run]\nseed = 1\n", "two brackets"),
+        ('signals = "cosine"\n', r"\['cosine'\]"),
+        ("[[runs]]\nseed = 1\n", r"Found \[\[runs\]\]. Rename it to \[\[run\]\]"),
+    ],
+    ids=["one bracket", "one signal", "another name"],
 )
 def test_common_mistakes_in_a_toml_file_are_explained(tmp_path, content, word):
     (tmp_path / "runs.toml").write_text(content)
@@ -201,3 +205,9 @@ def test_the_spec_of_a_task_names_it_and_its_hashes():
     assert spec.title == "task:mine epochs=3"
     assert RunSpec().task is None
     assert RunSpec().task_hashes is None
+
+
+@pytest.mark.parametrize("label", ["cosine,sign", "cosine, sign", "gradient_disparity[rescale=none],sign"])
+def test_several_signals_in_one_label_are_refused(label):
+    with pytest.raises(ArgumentError, match="One signal should be given at a time. Found 2 .* Repeat the option"):
+        parse_signal(label)

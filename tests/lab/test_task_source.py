@@ -95,6 +95,11 @@ def test_a_function_is_a_task_too():
         pytest.param(
             "def train():\n    pass", "should have a function `task`. Found train. Name one", id="another name"
         ),
+        pytest.param(
+            "from heldin.lab import Task\ndef tok():\n    pass\ndef mine():\n    return Task()",
+            "Found mine, tok. Name one: .*my_task.py:mine",
+            id="a function that returns a task before a helper",
+        ),
         pytest.param("task = 3", "should have a function `task`. Found none", id="no function"),
     ],
 )
@@ -138,3 +143,11 @@ def test_a_task_that_changes_while_it_runs_is_refused(file):
     file.write_text(FILE.replace("lr=0.1", "lr=0.2"))
     with pytest.raises(HeldinError, match="has changed since this command was started"):
         TaskSource.find(file).build(spec)
+
+
+def test_the_function_named_task_is_proposed_first(file):
+    file.write_text("def tok():\n    pass\ndef task():\n    pass\n")
+    with pytest.raises(
+        HeldinError, match="should have a function `nope`. Found task, tok. Name one: .*my_task.py:task"
+    ):
+        TaskSource.find(f"{file}:nope").load()

@@ -29,7 +29,7 @@ from heldin.lab.methods import (
 from heldin.lab.report import write_report
 from heldin.lab.run import find_device
 from heldin.lab.select import Outcome, outcomes_of
-from heldin.lab.spec import RunSpec, each_fold, require_run_count
+from heldin.lab.spec import DEFAULT_SIGNALS, RunSpec, each_fold, require_one_label, require_run_count
 from heldin.lab.store import RunRecord, Store
 from heldin.lab.task_source import TaskFunction, TaskSource, check_task
 from heldin.rules import Patience
@@ -213,12 +213,13 @@ def _parse_method(method: StoppingMethod | str, folds: int) -> StoppingMethod:
         if folds == 0:
             raise ArgumentError(f"The method {method!r} needs folds. Found `folds = 0`. Leave one of them out.")
         return StoppingMethod(kind, rule=Patience(5), folds=folds, roll_back=True)
+    require_one_label(method)
     try:
         return default_rule_method(method)
     except ArgumentError as error:
         raise ArgumentError(
             f"A method should be the label of a signal, or one of {', '.join(NAMED)}. Found {method!r}."
-            + near_match(method, NAMED)
+            + near_match(method, [*NAMED, *DEFAULT_SIGNALS])
         ) from error
 
 
@@ -272,9 +273,8 @@ def _conclude(
 
 def _sizes(group: Group) -> tuple[int, int]:
     """The number of training and of test samples."""
-    data = next(record.data for record in group.full if record.data is not None)
-    num_samples, num_test = map(int, data.partition("-")[0].split("+"))
-    setting = group.setting
+    assert group.data_sizes is not None  # of records that this version wrote
+    (num_samples, num_test), setting = group.data_sizes, group.setting
     return (
         num_samples if setting.num_samples is None else setting.num_samples,
         num_test if setting.num_test is None else setting.num_test,

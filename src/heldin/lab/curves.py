@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeAlias
 
 from heldin.errors import ArgumentError, StoreError, near_match
 from heldin.lab.schema import encode_json
-from heldin.lab.spec import RunSpec, parse_signal
+from heldin.lab.spec import RunSpec, parse_signal, require_one_label
 from heldin.lab.store import RunRecord
 from heldin.types import Direction
 
@@ -93,6 +93,15 @@ class Group:
     def folds(self) -> tuple[int, ...]:
         """The numbers of folds that the data was split into: one number for each cross-validation."""
         return tuple(dict.fromkeys(record.spec.folds for record in self.folded if record.spec.folds is not None))
+
+    @property
+    def data_sizes(self) -> tuple[int, int] | None:
+        """The training and test samples of the whole dataset; None in records without a fingerprint of it."""
+        data = next((record.data for record in (*self.full, *self.folded) if record.data is not None), None)
+        if data is None:
+            return None
+        num_train, num_test = map(int, data.partition("-")[0].split("+"))
+        return num_train, num_test
 
     def fold_sets(self, folds: int) -> dict[int, tuple[RunRecord, ...]]:
         """The runs of each seed that has all of its `folds` folds."""
@@ -306,6 +315,7 @@ def require_recorded(records: Sequence[RunRecord], name: str) -> None:
     metrics = dict.fromkeys(key for record in records for key in (record.epochs[0] if record.epochs else {}))
     known = [*names, *(key for key in metrics if key not in ("epoch", "signals")), *DERIVED]
     validated = any(record.spec.fold is not None for record in records)
+    require_one_label(name)
     remedy = near_match(name, known) if validated or not name.startswith("val_") else " Validation needs --folds."
     raise ArgumentError(
         f"None of these {len(records)} runs recorded {name!r}. Recorded: {', '.join(known) or 'nothing'}.{remedy}"

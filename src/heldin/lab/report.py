@@ -100,8 +100,8 @@ def write_report(
         environment: the versions that the runs were made with; by default the "begun" lines of `timings`.
         timings: the lines of `timings.jsonl` by run id; with them the cost is also given in seconds.
         signal: the label of the signal to show first and to compare with; by default gradient disparity.
-        num_samples: the size of the training set by dataset, for specs that use all of it; without it their cost is
-            in epochs only.
+        num_samples: the size of the training set by dataset, for specs that use all of it; by default that of the
+            records. Without either, their cost is in epochs only.
         left_out: what is wrong with the runs that could not be read, one text each; the page lists them.
         methods: the methods to show for a group; by default all that its records support.
         answers: the lines to open a section with, by the id of its setting; by default a conclusion of one sentence.
@@ -207,6 +207,8 @@ class _Setting:
 
     def section(self, timings: Sequence[Line], num_samples: int | None) -> Markup:
         group = self.group
+        if num_samples is None and group.data_sizes is not None:
+            num_samples = group.data_sizes[0]
         flags = {"nothing learnt here": hardly_learned, "not better than one class": not_above_constant}
         shown = next((text for text, warning in flags.items() if warning(group)), None)
         parts = [element("h2", self.name, *([] if shown is None else [" ", element("span", shown, class_="flag")]))]
@@ -322,8 +324,7 @@ def _facts(group: Group) -> Markup:
     """What was run: the setting, and the seeds and folds of its runs."""
     spec = group.setting
     until = "" if spec.until_loss is None else f", or training loss below {spec.until_loss:g}"
-    data = next((record.data for record in (*group.full, *group.folded) if record.data is not None), None)
-    num_train, num_test = data.partition("-")[0].split("+") if data is not None else ("?", "?")
+    num_train, num_test = ("?", "?") if group.data_sizes is None else map(str, group.data_sizes)
     described = {
         "dataset": spec.dataset,
         "samples": "all" if spec.num_samples is None else f"{spec.num_samples:,}",
@@ -380,7 +381,10 @@ def _figure(chart: Json, group: Group) -> Markup:
         controls.append(element("label", "Signal ", element("select", *signals)))
     hints = ["Drag to zoom, double-click to reset, click a name to hide its curve."]
     if len(group.full) > 1:
-        hints.append("Lines are means over the seeds, bands range from the lowest to the highest run.")
+        hints.append(
+            "Lines are means over the seeds, bands range from the lowest to the highest run (in `heldin figure`, bands "
+            "are one standard deviation)."
+        )
     if signals:
         hints.append("The wide bars mark the stops on the mean curve, the ticks below those of the single runs.")
     if chart["stride"] > 1:

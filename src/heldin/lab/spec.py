@@ -108,12 +108,23 @@ def parse_signal(label: str) -> SignalRequest:
     from heldin.signals import from_label  # imports torch, which the help of the command line does not need
 
     num_batches = None if match["s"] is None else int(match["s"])
+    require_one_label(match["label"])
     if num_batches == 1:
         raise ArgumentError(f"At least 2 batches are needed to compare gradients. Found {label!r}.")
     signal, training = from_label(match["label"]), match["probes"] == "@training"
     if training and (reason := signal.needs.needs_own_passes) is not None:
         raise ArgumentError(f"The signal {label!r} cannot be read from the gradients of training. {reason}")
     return SignalRequest(signal, match["probes"] == "@fixed", num_batches, training)
+
+
+def require_one_label(name: str) -> None:
+    """Refuse several labels in one text; commas inside the brackets of options are allowed."""
+    labels = [label.strip() for label in re.sub(r"\[.*?\]", "", name).split(",")]
+    if len(labels) > 1:
+        raise ArgumentError(
+            f"One signal should be given at a time. Found {len(labels)} in {short_repr(name)}. Repeat the option, such "
+            f"as --signal {labels[0]} --signal {labels[1]}."
+        )
 
 
 @dataclass(frozen=True)
@@ -357,6 +368,10 @@ def specs_from_toml(path: Path, **changes: object) -> list[RunSpec]:
     without `fold` stands for one run per fold.
     """
     content = _read_toml(path)
+    known = {field.name for field in fields(RunSpec)}
+    for name, value in content.items():
+        if name != "run" and name not in known and isinstance(value, list) and any(isinstance(v, dict) for v in value):
+            raise ArgumentError(f"{path} should list its runs as [[run]]. Found [[{name}]]. Rename it to [[run]].")
     runs = content.pop("run", [{}])
     if not isinstance(runs, list) or not all(isinstance(run, dict) for run in runs):
         raise ArgumentError(

@@ -101,7 +101,8 @@ class TaskSource:
         loaded = _import_file(path) if path is not None else _import_module(module, self.reference)
         found = getattr(loaded, name or FUNCTION, None)
         if not callable(found):
-            own = [key for key, value in vars(loaded).items() if _is_task_like(value, loaded)]
+            functions = {key: value for key, value in vars(loaded).items() if _is_task_like(value, loaded)}
+            own = sorted(functions, key=lambda key: (key != FUNCTION, not _uses_task(functions[key])))
             place = path if path is not None else module
             raise ArgumentError(
                 f"{place} should have a function `{name or FUNCTION}`. "
@@ -351,6 +352,13 @@ def _import_module(name: str, reference: str) -> types.ModuleType:
 
 def _is_task_like(value: object, module: types.ModuleType) -> bool:
     return isinstance(value, (types.FunctionType, type)) and value.__module__ == module.__name__
+
+
+def _uses_task(value: object) -> bool:
+    """Whether a function probably returns a task: its annotation or its code names the class."""
+    returned = getattr(value, "__annotations__", {}).get("return")
+    code = getattr(value, "__code__", None)
+    return returned in (Task, Task.__name__) or Task.__name__ in getattr(code, "co_names", ())
 
 
 def _files_used(module: types.ModuleType) -> list[Path]:
