@@ -32,6 +32,7 @@ arguments = TrainingArguments(
     output_dir=tempfile.mkdtemp(),
     num_train_epochs=2,
     per_device_train_batch_size=8,
+    lr_scheduler_type="constant",
     save_strategy="no",
     report_to="none",
     disable_tqdm=True,

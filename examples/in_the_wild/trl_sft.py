@@ -35,6 +35,7 @@ arguments = SFTConfig(
     per_device_train_batch_size=8,
     num_train_epochs=3,
     learning_rate=1e-3,
+    lr_scheduler_type="constant",
     save_strategy="no",
     report_to=[],
     disable_tqdm=True,

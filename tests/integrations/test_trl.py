@@ -47,6 +47,7 @@ def make_trainer(folder, loss_type):
         per_device_train_batch_size=8,
         num_train_epochs=2,
         learning_rate=0.01,
+        lr_scheduler_type="constant",
         loss_type=loss_type,
         gradient_checkpointing=False,
         bf16=False,

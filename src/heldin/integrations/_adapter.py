@@ -398,14 +398,14 @@ class Adapter:
                 used = "It is left out. Signals are measured on the loss of the data, as in the paper."
                 if self._method.probes == "training":
                     used = "Its gradient is part of those of training."
-                _notify(
+                notify(
                     f"A part of the training loss is the same for every batch ({captured.penalty:.6g} now): a penalty "
                     f"of the weights. {used}"
                 )
             return Losses(sample_losses=captured), self._method.signal
         rescaled = self._signals_for_batch_loss()
         changed = 'Gradient disparity is re-scaled by the mean loss: rescale="mean" instead of "std". '
-        _notify(
+        notify(
             "The training loss is not a sum of losses of single samples, as for contrastive and dice losses, so it is "
             f"measured as one number per batch. {changed if rescaled != signals else ''}If it has losses of single "
             "samples, pass sample_losses=f with f(model, batch) -> tensor of shape (m,)."
@@ -510,7 +510,8 @@ class StepCounter:
         self.count += 1
 
 
-def _notify(message: str) -> None:
+def notify(message: str) -> None:
+    """Warn on one rank."""
     if rank() == 0:
         warn(message)
 

@@ -22,7 +22,14 @@ from torch import Tensor, nn
 
 from heldin.distributed import gather, is_distributed
 from heldin.errors import ArgumentError, HeldinWarning, LossError
-from heldin.integrations._adapter import Losses, OutputAdapter, full_precision, missing_extra, replaced_attributes
+from heldin.integrations._adapter import (
+    Losses,
+    OutputAdapter,
+    full_precision,
+    missing_extra,
+    notify,
+    replaced_attributes,
+)
 from heldin.integrations._captured_losses import LOSS_REMEDY, CapturedLosses, is_same_loss, value_and_gradient
 from heldin.probing import Probe, draw
 from heldin.probing.batches import Batch
@@ -42,6 +49,7 @@ except ImportError as error:
     raise missing_extra("transformers", extra="huggingface") from error
 
 STATE_FILE = "heldin.pt"
+END_OF_SCHEDULE = 0.1  # of the initial learning rate
 NUM_ITEMS = "num_items_in_batch"  # the argument of compute_loss that training passes
 CONTAINERS = (dict, list, set, deque, defaultdict)
 
@@ -81,6 +89,7 @@ class HeldInStopping(OutputAdapter, TrainerCallback):  # type: ignore[misc]
     def on_train_begin(self, args: Arguments, state: State, control: Control, **given: Any) -> Control:
         """Start, or continue from a checkpoint. A checkpoint that says stop stops at once."""
         self._refuse_given_loss()
+        _warn_of_schedule(given["lr_scheduler"], args, state)
         self._end_observing()  # of a training that was interrupted
         if state.global_step > 0 and self._pending_state is None:
             self._load_checkpoint(args, state)
@@ -237,6 +246,19 @@ class LogitLosses(InferredLosses):
     def alone(self, model: nn.Module, batch: Any) -> Tensor:
         """Return the loss that each sample would have in a batch of one: (m,)."""
         return _logit_losses(self.loss.per_sample(check=False, alone=True), model, batch)
+
+
+def _warn_of_schedule(scheduler: Any, args: Arguments, state: State) -> None:
+    """Warn if the learning rate nearly vanishes by the last step, as by default: a stop removes that part of it."""
+    factors = getattr(getattr(scheduler, "scheduler", scheduler), "lr_lambdas", [])
+    lowest = min((factor(state.max_steps) for factor in factors), default=1.0)
+    if lowest <= END_OF_SCHEDULE:
+        notify(
+            "The learning rate should not follow a schedule that has to end, since a stop removes its last part. Found "
+            f"one that falls to {lowest:.3g} times the initial rate by step {state.max_steps} "
+            f"(lr_scheduler_type={str(getattr(args.lr_scheduler_type, 'value', args.lr_scheduler_type))!r}). Pass "
+            'TrainingArguments(lr_scheduler_type="constant"), or "constant_with_warmup".'
+        )
 
 
 def _find_trainer(callback: TrainerCallback) -> Trainer | None:

@@ -58,7 +58,8 @@ def make_trainer(folder: Path, model: nn.Module, data, *, callbacks=None, subcla
     """Return a quiet Trainer on the CPU, with 10 batches per epoch."""
     fixed = {"output_dir": str(folder), "use_cpu": True, "report_to": "none", "disable_tqdm": True, "seed": 5}
     usual = {"num_train_epochs": 20, "save_strategy": "no", "optim": "sgd", "learning_rate": 0.1, "max_grad_norm": 0.0}
-    arguments = TrainingArguments(**{"per_device_train_batch_size": 30, "logging_steps": 10} | usual | fixed | options)
+    usual |= {"per_device_train_batch_size": 30, "logging_steps": 10, "lr_scheduler_type": "constant"}
+    arguments = TrainingArguments(**usual | fixed | options)
     return subclass(model, arguments, train_dataset=data, callbacks=callbacks)
 
 
