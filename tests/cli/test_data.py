@@ -71,3 +71,15 @@ def test_a_wrong_name_raises_before_any_work(refused, tmp_path, verb):
 def test_a_file_is_not_a_data_folder(refused, tmp_path):
     (tmp_path / "file").touch()
     assert "The data root should be a folder." in refused("data", "list", "--data", tmp_path / "file")
+
+
+def test_the_list_counts_what_is_in_a_file(heldin, tmp_path):
+    write(tmp_path / "cifar10.npz")
+    (tmp_path / "cifar100.npz").write_text("no archive")
+    sizes = {
+        info["name"]: info["size"]
+        for info in json.loads(heldin("data", "list", "--data", tmp_path, "--json").out)["datasets"]
+    }
+    assert sizes["cifar10"] == "20 + 20 test, a part of 50,000 + 10,000 test"
+    assert sizes["cifar100"] == "50,000 + 10,000 test"
+    assert sizes["mnist"] == "60,000 + 10,000 test"

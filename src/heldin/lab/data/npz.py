@@ -116,14 +116,32 @@ def read_npz(path: Path, *, test_is_optional: bool = False) -> Raw:
     return Raw(x, y, arrays.get("x_test", x[:0]), arrays.get("y_test", y[:0]), str(path), has_test=keys == KEYS)
 
 
+def stated_sizes(path: Path) -> tuple[int, int] | None:
+    """The training and test samples of a file as its headers state them, without reading them; None if unclear."""
+    try:
+        with numpy.load(path, allow_pickle=False) as file:
+            medical = {*MEDMNIST_KEYS} <= {*file.files}
+            train, test = (("train_labels", "val_labels"), ("test_labels",)) if medical else (("y_train",), ("y_test",))
+            num_train, num_test = (sum(_header(file, key)[0][0] for key in keys) for keys in (train, test))
+            return num_train, num_test
+    except Exception:  # `check` says what is wrong with the file
+        return None
+
+
 def _claimed_bytes(file: numpy.lib.npyio.NpzFile, key: str) -> int:
     """The size of an array as the file states it, before anything is allocated for it."""
+    shape, item_bytes, member_bytes = _header(file, key)
+    return max(member_bytes, math.prod(shape) * item_bytes)
+
+
+def _header(file: numpy.lib.npyio.NpzFile, key: str) -> tuple[tuple[int, ...], int, int]:
+    """The shape of an array, the bytes of one of its numbers, and those of the part of the file that holds it."""
     archive = file.zip
     assert archive is not None  # None once the file is closed
     member = archive.getinfo(f"{key}.npy" if f"{key}.npy" in archive.namelist() else key)
     with archive.open(member) as stream:
         if stream.read(len(MAGIC_PREFIX)) != MAGIC_PREFIX:
-            return member.file_size
+            return (), 0, member.file_size
         read = read_array_header_1_0 if stream.read(2) == b"\x01\x00" else read_array_header_2_0
         try:
             shape, _, dtype = read(stream)
@@ -131,7 +149,7 @@ def _claimed_bytes(file: numpy.lib.npyio.NpzFile, key: str) -> int:
             raise ValueError(f"the header of {key} is damaged") from error
     if dtype.hasobject:
         raise ValueError(f"{key} holds Python objects in place of numbers")
-    return max(member.file_size, math.prod(shape) * dtype.itemsize)
+    return shape, dtype.itemsize, member.file_size
 
 
 def _join_validation(arrays: dict[str, Array], origin: str) -> Raw:

@@ -14,7 +14,7 @@ from heldin.lab.data.files import download as download_file
 from heldin.lab.data.fingerprint import fingerprint_arrays
 from heldin.lab.data.idx import IdxFile, idx_files
 from heldin.lab.data.mrnet import PLANES, REGISTER, TASKS, mrnet_release
-from heldin.lab.data.npz import medmnist, table, user_npz
+from heldin.lab.data.npz import medmnist, stated_sizes, table, user_npz
 from heldin.lab.data.packaged import load_breast_cancer, load_digits, load_mnist5k, packaged
 from heldin.lab.data.text import sms_spam
 
@@ -211,10 +211,13 @@ def _file_states(path: Path | None) -> list[tuple[str, int, int]]:
 
 
 def describe(name: str, root: Path | str | None = None) -> DataInfo:
-    """Describe a dataset, and say whether it is available. Reads no data."""
+    """Describe a dataset, and say whether it is available, and if only in part. Reads no data but headers."""
     dataset, folder = find_dataset(name), data_root(root)
     path = dataset.format.find(folder)
     size = f"{dataset.size[0]:,} + {dataset.size[1]:,} test" if dataset.size else "as in the file"
+    there = stated_sizes(path) if path is not None and path.suffix == ".npz" else None
+    if there not in (None, dataset.size):
+        size = f"{there[0]:,} + {there[1]:,} test" + f", a part of {size}" * (dataset.size is not None)
     state: DataState = "embedded" if not dataset.format.needs_files else "present" if path else "missing"
     remedy = _how_to_get(name, dataset.format, folder) if state == "missing" else ""
     return DataInfo(name, dataset.about, size, dataset.source, dataset.licence, state, path, remedy)
