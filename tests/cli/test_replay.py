@@ -111,3 +111,18 @@ def test_wrong_options_raise(refused, store, flags, words):
 def test_a_file_without_numbers_raises(refused, tmp_path, text, words):
     (tmp_path / "numbers.txt").write_text(text)
     assert words in refused("replay", "numbers.txt")
+
+
+def test_titles_show_only_what_differs_between_the_runs(heldin, store):
+    noisy = heldin("replay", "--label-noise", 0.5)
+    rows = [line.split("  ")[-1].strip() for line in noisy.out.splitlines()]
+    assert rows == ["title", "seed=0", "seed=1"]
+    assert "All runs: digits fully_connected" in noisy.err
+    assert "title" not in heldin("replay", "--label-noise", 0.0).out
+
+
+def test_ids_are_not_broken_in_a_narrow_terminal(heldin, store, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "70")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    shown = heldin("replay").out
+    assert all(record.id in shown for record in Store(store).records() if "cosine" in record.names)

@@ -23,6 +23,7 @@ from heldin.errors import DamagedRunError
 if TYPE_CHECKING:
     from heldin.lab.tables import Table
 
+MIN_WIDTH = 60  # of a terminal, in which ids are not wrapped
 LEFT_OUT = 3  # the exit code of a command that did its work without some damaged runs
 _left_out: ContextVar[list[DamagedRunError]] = ContextVar("left_out")
 
@@ -112,8 +113,9 @@ def _print_fitted(table: Table, columns: Sequence[str]) -> None:
     fitted.title_justify = "left"
     shown = [column for column in columns if column != NOTES]
     marks = table.note_marks()
+    wide = shutil.get_terminal_size().columns >= MIN_WIDTH
     for column in shown:
-        fitted.add_column(column, overflow="fold")
+        fitted.add_column(column, overflow="fold", no_wrap=column == "run" and wide)  # ids are copied
     for number, row in enumerate(table.rows):
         styles = ["bold" if (number, column) in table.bold else "" for column in shown]
         cells = [Text(format_cell(row.get(c)), s, overflow="fold") for c, s in zip(shown, styles, strict=True)]

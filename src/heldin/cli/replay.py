@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ import typer
 from heldin.cli.options import DEFAULT_STORE, AsJson, RunIds, StoreFolder, filter_options, optional
 from heldin.cli.output import note, show, show_json, show_rows
 from heldin.errors import ArgumentError, require_choice, require_integer, short_repr
-from heldin.lab.spec import parse_signal
+from heldin.lab.spec import RunSpec, parse_signal
 from heldin.rules import NAMED, Level, NthRise, Rule, Smoothed, as_rule, with_patience
 from heldin.rules import replay as replay_rule
 from heldin.types import Decision, Direction
@@ -80,7 +81,13 @@ def command(
     if as_json:
         show_json({"signal": signal, "rule": str(chosen), "direction": direction, "runs": rows})
         return
-    show_rows(rows, ["run", "stop", "test_error", "last_test_error", "why", "title"])
+    shared, differing = _titles([record.spec for record in having])
+    show_rows(
+        [{**row, "title": title} for row, title in zip(rows, differing, strict=True)],
+        ["run", "stop", "test_error", "last_test_error", "why", *["title"] * any(differing)],
+    )
+    if shared:
+        note(f"All runs: {shared}.")
     if len(having) < len(records):
         note(f"{len(records) - len(having)} more runs did not record {signal}.")
     unfinished = [record.id for record in having if not record.done]
@@ -124,6 +131,13 @@ def _row(record: RunRecord, decision: Decision) -> dict[str, object]:
         "why": decision.why,
         "decision": decision.as_dict(),
     }
+
+
+def _titles(specs: Sequence[RunSpec]) -> tuple[str, list[str]]:
+    """What the titles of the specs share, and the rest of each, with its seed."""
+    words = [[*spec.title.split(" "), *["seed=0"] * (spec.seed == 0)] for spec in specs]
+    shared = [word for word in words[0] if all(word in each for each in words)]
+    return " ".join(shared), [" ".join(word for word in each if word not in shared) for each in words]
 
 
 def _read_numbers(source: str) -> list[float]:
