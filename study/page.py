@@ -134,6 +134,7 @@ def document(results: Results) -> str:
         _wrapped(_joined(by_labels(results), against_holdout(results))),
         "![Mean regret against cost, for the test loss and for the test error](images/worth.png)",
         _REGRET,
+        _wrapped(_knows_horizon(results)),
         "## When it stops",
         _wrapped(where_it_stops(results)),
         stops_by_best(results).markdown(),
@@ -164,9 +165,8 @@ _REGRET = """\
 the test data. Each point is a way of stopping; squares are references. *Rise beyond the noise* is
 `RiseAbove(0.1, noise=3, ema=0.5)` on disparity of the same batches every time, from the epoch on at which the training
 loss has fallen by a tenth; `std`, `std_detached` and `pooled_std` are [re-scalings of the losses](concepts.md). *Best
-epoch of other seeds* stops a run where the other seeds of its setting are best on average. Nobody knows this epoch, nor
-the horizon, which was set from the best epoch of a trial. Readings between the batches of the first epochs count, so a
-best epoch may be 3.75."""
+epoch of other seeds* stops a run where the other seeds of its setting are best on average, which nobody knows. Readings
+between the batches of the first epochs count, so a best epoch may be 3.75."""
 _OTHERS = """\
 Mean regrets, and in brackets the 95 % interval of the difference from the default: below 0 the other way is better, and
 an interval that contains 0 is not a clear difference. *Exchanged* is the regret if the stops of all runs are exchanged
@@ -183,19 +183,40 @@ the ways of stopping were compared. `study/README.md` has all tables, failures f
 and this page from the records in `study/results`, and `python -m study run` adds to them."""
 
 
+def _others(results: Results) -> list[str]:
+    """Return the candidates that are compared with the paper's rule: all that do not know the horizon."""
+    return [name for name in results.candidates if name not in (PAPER.name, NEVER.name, *OF_HORIZON)]
+
+
+def _knows_horizon(results: Results) -> str:
+    """Return what candidates that know the horizon are, and why they are not counted."""
+    points = " and ".join(
+        f"*{name}* ({format_difference(results.compared(name, Target.LOSS))} of test loss and "
+        f"{format_difference(results.compared(name, Target.ERROR))} points of test error, minus the paper's rule)"
+        for name in OF_HORIZON
+    )
+    return (
+        f"The point {points} was a candidate and should not have been: the horizon is three to five times the best "
+        "epoch of a trial, so it stops near the best epoch, which no user can. It is shown as a reference and does not "
+        f"count: of the {len(results.candidates)} candidates, {len(_others(results))} are compared with the paper's "
+        "rule."
+    )
+
+
 def _better_in_one(results: Results) -> str:
     """Return the candidates that are clearly better than the paper's rule in one of the two targets."""
     sentences = []
     for target, other in ((Target.LOSS, Target.ERROR), (Target.ERROR, Target.LOSS)):
-        others = [name for name in results.candidates if name not in (PAPER.name, NEVER.name, *OF_HORIZON)]
-        compared = {name: results.compared(name, target) for name in others}
+        compared = {name: results.compared(name, target) for name in _others(results)}
         better = {name: found for name, found in compared.items() if found is not None and found.high < 0.0}
         if not better:
-            sentences.append(f"In {UNITS[target]} alone none is clearly better.")
+            sentences.append(
+                f"In {UNITS[target]} alone none of the {len(compared)} other candidates is clearly better."
+            )
             continue
         best = min(better, key=lambda name: better[name].mean)
         sentences.append(
-            f"In {UNITS[target]} alone {len(better)} of {len(compared)} candidates "
+            f"In {UNITS[target]} alone {len(better)} of the {len(compared)} other candidates "
             f"{'is' if len(better) == 1 else 'are'} clearly better, most of all `{best}` with "
             f"{format_difference(better[best])}; in {UNITS[other]} it differs by "
             f"{format_difference(results.compared(best, other))}."
@@ -224,7 +245,7 @@ def against_others(results: Results) -> Table:
     names += lowest
     short = {**SHORT, rolled_back: _ROLLED_BACK, fixed: "the paper's rule, the same batches every time"}
     rows: list[dict[str, Cell]] = []
-    for name in dict.fromkeys([*names, *(each for each in results.references if each == OTHER_SEEDS)]):
+    for name in dict.fromkeys([*names, *OF_HORIZON, *(each for each in results.references if each == OTHER_SEEDS)]):
         row: dict[str, Cell] = {"way of stopping": short.get(name, name)}
         for target in Target:
             summary = results.summary(name, target)
@@ -388,12 +409,12 @@ def _decision(results: Results) -> str:
     lines = [
         f"The default is **{default}**"
         + (": no candidate meets the conditions, so the paper's rule stays." if default == PAPER.name else "."),
-        f"{len(results.eligible())} of {len(results.candidates)} candidates are better than the paper's rule in both "
-        "targets and not clearly worse than cross-validation at a quarter of its cost. The methods chosen on other "
-        "datasets, minus the paper's rule: "
+        _knows_horizon(results),
+        f"{len({*results.eligible()} - {*OF_HORIZON})} of the {len(_others(results))} other candidates are better than "
+        "the paper's rule in both targets and not clearly worse than cross-validation at a quarter of its cost. The "
+        "methods chosen on other datasets, minus the paper's rule: "
         + "; ".join(f"{format_difference(found)} {UNITS[target]}" for target, found in carried.items())
-        + " (95 % bootstrap intervals over settings). Without the fraction of the horizon, which was among the "
-        "candidates and should not have been: "
+        + " (95 % bootstrap intervals over settings). Without the fraction of the horizon: "
         + "; ".join(f"{format_difference(found)} {UNITS[target]}" for target, found in fair.items())
         + ".",
     ]
@@ -604,8 +625,9 @@ def _draw(results: Results, path: Path) -> None:
             if math.isnan(summary.cost):
                 axis.axhline(summary.mean, color="0.5", linestyle=":", linewidth=1, label=name)
             else:
-                marker = "o" if name in results.candidates else "s"
+                marker = "o" if name in results.candidates and name not in OF_HORIZON else "s"
                 label = SHORT.get(name, name) + (" (the default)" if name == results.default() else "")
+                label += " (no user knows it)" if name in OF_HORIZON else ""
                 axis.scatter(
                     summary.cost,
                     summary.mean,

@@ -13,6 +13,7 @@ from study.page import (
     PAGE,
     by_group,
     correlations,
+    document,
     failures,
     labels_of,
     network_of,
@@ -111,6 +112,15 @@ def test_the_page_is_written_and_the_same_each_time(make_results, tmp_path):
     assert f"The default is **{HYPOTHESES[0].name}**." in text
     assert text.count("rise beyond the noise, std_detached") >= 3
     assert [path.read_bytes() for path in write_page(results, folder)] == before
+
+
+def test_a_fraction_of_the_horizon_is_shown_as_a_reference_and_not_counted(make_results):
+    results = make_results(best=13, fresh=RISING, std_detached=STEADY)
+    num = len(results.candidates)
+    for text in (" ".join(document(results).split()), page(results)):
+        assert f"of the {num} candidates, {num - 2} are compared with the paper's rule" in text
+        assert f"of the {num - 2} other candidates" in text
+        assert "| after 25% of the horizon |" in text
 
 
 def test_readme_and_documents_say_what_the_page_says():
