@@ -1,9 +1,10 @@
 """Records on disk, readable with a text editor: runs/<id>/{spec,data,done}.json, epochs.jsonl, timings.jsonl.
 
 `epochs.jsonl` has one line per epoch and depends on the spec and the data alone, to the byte. `data.json` has the
-fingerprint of the data. What varies (seconds, versions, the machine) is in `timings.jsonl`. Files are appended to or
-replaced atomically, never edited. What a crash left incomplete is recognised and dropped. One process at a time works
-on a run. All files are checked by `heldin.lab.schema`, when they are written and when they are read.
+fingerprint of the data, and the test error of always predicting the most frequent class. What varies (seconds,
+versions, the machine) is in `timings.jsonl`. Files are appended to or replaced atomically, never edited. What a crash
+left incomplete is recognised and dropped. One process at a time works on a run. All files are checked by
+`heldin.lab.schema`, when they are written and when they are read.
 """
 
 from __future__ import annotations
