@@ -162,7 +162,7 @@ def test_arrays_of_the_lab_are_compared_too(tmp_path):
         ({"jobs": 0}, "`jobs`"),
         ({"methods": ["kfolds"]}, "Did you mean 'kfold'"),
         ({"methods": ["foo"]}, r"Found 'foo'\.$"),
-        ({"methods": ["cosine,sign"]}, "Repeat the option"),
+        ({"methods": ["cosine,kfold"]}, "Repeat the option, such as --method cosine --method kfold"),
         ({"methods": ["kfold"], "folds": 0}, "needs folds"),
         ({"methods": ["gsnr"]}, "one of those that are recorded: gradient_disparity.*Found 'gsnr'"),
         ({"methods": StoppingMethod(Kind.KFOLD, rule=NthRise(), folds=3)}, "as many folds as are trained, 2. Found 3"),

@@ -209,5 +209,5 @@ def test_the_spec_of_a_task_names_it_and_its_hashes():
 
 @pytest.mark.parametrize("label", ["cosine,sign", "cosine, sign", "gradient_disparity[rescale=none],sign"])
 def test_several_signals_in_one_label_are_refused(label):
-    with pytest.raises(ArgumentError, match="One signal should be given at a time. Found 2 .* Repeat the option"):
+    with pytest.raises(ArgumentError, match="One label should be given at a time. Found 2 .* Repeat the option"):
         parse_signal(label)

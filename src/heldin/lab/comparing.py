@@ -213,7 +213,7 @@ def _parse_method(method: StoppingMethod | str, folds: int) -> StoppingMethod:
         if folds == 0:
             raise ArgumentError(f"The method {method!r} needs folds. Found `folds = 0`. Leave one of them out.")
         return StoppingMethod(kind, rule=Patience(5), folds=folds, roll_back=True)
-    require_one_label(method)
+    require_one_label(method, "--method")
     try:
         return default_rule_method(method)
     except ArgumentError as error:

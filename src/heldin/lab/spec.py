@@ -117,13 +117,13 @@ def parse_signal(label: str) -> SignalRequest:
     return SignalRequest(signal, match["probes"] == "@fixed", num_batches, training)
 
 
-def require_one_label(name: str) -> None:
+def require_one_label(name: str, option: str = "--signal") -> None:
     """Refuse several labels in one text; commas inside the brackets of options are allowed."""
     labels = [label.strip() for label in re.sub(r"\[.*?\]", "", name).split(",")]
     if len(labels) > 1:
         raise ArgumentError(
-            f"One signal should be given at a time. Found {len(labels)} in {short_repr(name)}. Repeat the option, such "
-            f"as --signal {labels[0]} --signal {labels[1]}."
+            f"One label should be given at a time. Found {len(labels)} in {short_repr(name)}. Repeat the option, such "
+            f"as {option} {labels[0]} {option} {labels[1]}."
         )
 
 
