@@ -182,6 +182,7 @@ def share_of_an_epoch(model: nn.Module) -> float:
             output_dir=folder,
             num_train_epochs=1,
             per_device_train_batch_size=BATCH_SIZE,
+            lr_scheduler_type="constant",
             save_strategy="no",
             logging_strategy="no",
             report_to="none",

@@ -70,10 +70,12 @@ ITEM = Item(
     stage=1,
     specs=full_runs(KFOLD_SETTINGS),
     build=build,
-    laptop="Times are those of narrow networks on one core, not on a GPU. They were measured on a busy machine. t1 / "
-    "t2, t1 / t3 and t1 / t4 are means over the settings, each with the median of its runs.",
-    at_paper_size="On one core, not on a GPU. t1 / t2 and t1 / t3 depend on the network: an optimizer step and a "
-    "distance take the longer the more parameters there are (AlexNet has 20 million, VGG-13 half of that), a batch "
-    "gradient the longer the more multiplications there are (fewer with AlexNet, which halves the images twice).",
+    laptop="Times are those of narrow networks on one core, not on a GPU. They were measured on a busy machine. Here "
+    "t1 to t4 are the paper's names of times (a batch gradient, a distance, a step, an evaluation), not thresholds. "
+    "Their ratios are means over the settings, each with the median of its runs.",
+    at_paper_size="On one core, not on a GPU. Here t1 to t4 are the paper's names of times, not thresholds. t1 / t2 "
+    "and t1 / t3 depend on the network: an optimizer step and a distance take the longer the more parameters there are "
+    "(AlexNet has 20 million, VGG-13 half of that), a batch gradient the longer the more multiplications there are "
+    "(fewer with AlexNet, which halves the images twice).",
     seconds=seconds_of,
 )

@@ -33,7 +33,7 @@ class PenaltyDisplay:
     pair: int = 0
     start: float = START
     rate: float = RATE
-    title: str = "the losses of two batches; w1 and w2: after a step on either"
+    title: str = "losses of two batches; w1, w2: after a step on either"
 
     def __post_init__(self) -> None:
         z, y = _digits()
@@ -124,7 +124,7 @@ ITEM = Item(
     build=build,
     laptop="The paper draws a hypothetical loss. This is a real one with a single parameter, for the pair of batches "
     "of digits with the largest penalty of 100 pairs. Numbers are over all pairs, at the paper's learning rate.",
-    findings="The figure is the best case: on average over the pairs the penalty of one batch, R2, does not differ from "
-    "0, and it is positive for about half of them. The mean of R1 and R2 is positive for nearly all pairs, as the "
+    findings="The figure is the best case: on average over the pairs the penalty of one batch, R2, does not differ "
+    "from 0, and it is positive for about half of them. The mean of R1 and R2 is positive for nearly all pairs, as the "
     "linearization says: it grows with the squared distance of the two gradients.",
 )

@@ -79,7 +79,7 @@ ITEM = Item(
     build=build,
     laptop="As tab:kfoldl and tab:kfoldn. Accuracies on CIFAR-100 are top-5, as in the paper. As in the paper's means, "
     "a patience at which one of the two rules does not fire is left out of the mean. The figure shows stops by the "
-    "mean curves. Its bars have the spread over seeds at one shared stop, which is smaller than that of the difference.",
+    "mean curves. Its bars have the spread over seeds at one shared stop, which is less than that of the difference.",
     findings="Averaged over the patiences at which t1 and t2 both fire, which are few with disparity (4 to 8 of the 20 "
     "thresholds on the mean curve), disparity has a lower accuracy than k-fold in four of five settings if each run is "
     "stopped by its own curve, three clearly, and in three of five on the mean curve. If thresholds that never fire "

@@ -331,7 +331,8 @@ def against_holdout(results: Results) -> str:
         if found is not None:
             parts.append(f"{found.mean:+.1f} points [{found.low:+.1f}, {found.high:+.1f}] {_WITH_LABELS[labels]}")
     return (
-        f"A hold-out of a fifth, at its lowest validation error, changes the test error by {' and by '.join(parts)}."
+        "Instead of the default, a hold-out of a fifth, at its lowest validation error, changes the test error by "
+        f"{' and by '.join(parts)}."
         if parts
         else ""
     )

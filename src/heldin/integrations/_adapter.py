@@ -50,7 +50,7 @@ from heldin.probing.storage import GradientMemory
 from heldin.rules import Rule
 from heldin.signals import GradientDisparity, Signal, signals_by_label
 from heldin.snapshots import Keep
-from heldin.stopping import EarlyStopping
+from heldin.stopping import LOGGER, EarlyStopping
 from heldin.types import Decision, StopReason
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ class Adapter:
         self._stopper: EarlyStopping | None = None
         self._pending_state: dict[str, Any] | None = None  # loaded before there was a model
         self._steps = 0
-        self._reported: set[str] = set()
+        self._reported = False
         self._report: Callable[[str], object] | None = print
         if every is not None:
             require_integer("every", every, at_least=1, remedy="every=None measures once an epoch.")
@@ -256,7 +256,7 @@ class Adapter:
         if self._pending_state is not None:
             stopper.load_state_dict(self._pending_state)
         self._stopper, self._pending_state, self._checked = stopper, None, False
-        self._steps, self._reported, self._report = steps, set(), report
+        self._steps, self._reported, self._report = steps, False, report
 
     def observe(self, losses: Tensor, *, loss: Tensor | None = None) -> None:
         """Pass on the losses of a batch before their backward pass, for `probes="training"`.
@@ -298,22 +298,22 @@ class Adapter:
                 self.stopper.skip()
                 return {}
             if stop:
-                self._report_once(self.sentence)
+                self._report_once()
         if len(self.stopper.history) == num_readings:
             return {}
         values = self.stopper.history[-1].values
         return {f"heldin/{name}": value for name, value in values.items() if value is not None}
 
     def finish(self) -> None:
-        """Report the sentence if it was not reported yet, and restore the weights that `keep` asks for."""
-        self._report_once(self.sentence)
+        """Restore the weights that `keep` asks for, and report the sentence if it was not reported yet."""
         if self.stopper.kept_epoch is not None:
-            self._report_once(f"weights of {self.stopper.unit} {self.stopper.restore()} restored")
+            LOGGER.info("Weights of %s %d restored.", self.stopper.unit, self.stopper.restore())
+        self._report_once()
 
-    def _report_once(self, text: str) -> None:
-        if text not in self._reported and self._report is not None and rank() == 0:
-            self._report(text)
-        self._reported.add(text)
+    def _report_once(self) -> None:
+        if not self._reported and self._report is not None and rank() == 0:
+            self._report(self.sentence)
+        self._reported = True
 
     def _count_steps(self, optimizer: Optimizer | None) -> None:
         """Count the steps of this optimizer from now on, and of no other; None ends the counting."""
@@ -398,14 +398,14 @@ class Adapter:
                 used = "It is left out. Signals are measured on the loss of the data, as in the paper."
                 if self._method.probes == "training":
                     used = "Its gradient is part of those of training."
-                notify(
+                _notify(
                     f"A part of the training loss is the same for every batch ({captured.penalty:.6g} now): a penalty "
                     f"of the weights. {used}"
                 )
             return Losses(sample_losses=captured), self._method.signal
         rescaled = self._signals_for_batch_loss()
         changed = 'Gradient disparity is re-scaled by the mean loss: rescale="mean" instead of "std". '
-        notify(
+        _notify(
             "The training loss is not a sum of losses of single samples, as for contrastive and dice losses, so it is "
             f"measured as one number per batch. {changed if rescaled != signals else ''}If it has losses of single "
             "samples, pass sample_losses=f with f(model, batch) -> tensor of shape (m,)."
@@ -510,8 +510,7 @@ class StepCounter:
         self.count += 1
 
 
-def notify(message: str) -> None:
-    """Warn on one rank."""
+def _notify(message: str) -> None:
     if rank() == 0:
         warn(message)
 

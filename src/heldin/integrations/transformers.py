@@ -20,16 +20,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from heldin.distributed import gather, is_distributed
+from heldin.distributed import gather, is_distributed, rank
 from heldin.errors import ArgumentError, HeldinWarning, LossError
-from heldin.integrations._adapter import (
-    Losses,
-    OutputAdapter,
-    full_precision,
-    missing_extra,
-    notify,
-    replaced_attributes,
-)
+from heldin.integrations._adapter import Losses, OutputAdapter, full_precision, missing_extra, replaced_attributes
 from heldin.integrations._captured_losses import LOSS_REMEDY, CapturedLosses, is_same_loss, value_and_gradient
 from heldin.probing import Probe, draw
 from heldin.probing.batches import Batch
@@ -38,6 +31,7 @@ from heldin.probing.losses import LossFunction, SampleLosses, TrainingLoss
 from heldin.probing.output_losses import InferredLosses, OutputLosses
 from heldin.probing.outputs import output_tensor
 from heldin.probing.sharding import is_sharded
+from heldin.stopping import LOGGER
 
 try:
     from transformers import Trainer, TrainerCallback
@@ -89,7 +83,7 @@ class HeldInStopping(OutputAdapter, TrainerCallback):  # type: ignore[misc]
     def on_train_begin(self, args: Arguments, state: State, control: Control, **given: Any) -> Control:
         """Start, or continue from a checkpoint. A checkpoint that says stop stops at once."""
         self._refuse_given_loss()
-        _warn_of_schedule(given["lr_scheduler"], args, state)
+        _log_schedule(given.get("lr_scheduler"), args, state)
         self._end_observing()  # of a training that was interrupted
         if state.global_step > 0 and self._pending_state is None:
             self._load_checkpoint(args, state)
@@ -248,16 +242,18 @@ class LogitLosses(InferredLosses):
         return _logit_losses(self.loss.per_sample(check=False, alone=True), model, batch)
 
 
-def _warn_of_schedule(scheduler: Any, args: Arguments, state: State) -> None:
-    """Warn if the learning rate nearly vanishes by the last step, as by default: a stop removes that part of it."""
+def _log_schedule(scheduler: Any, args: Arguments, state: State) -> None:
+    """Log a warning if the learning rate nearly vanishes by the last step, as by default: a stop removes that part."""
     factors = getattr(getattr(scheduler, "scheduler", scheduler), "lr_lambdas", [])
     lowest = min((factor(state.max_steps) for factor in factors), default=1.0)
-    if lowest <= END_OF_SCHEDULE:
-        notify(
+    if lowest <= END_OF_SCHEDULE and rank() == 0:
+        LOGGER.warning(
             "The learning rate should not follow a schedule that has to end, since a stop removes its last part. Found "
-            f"one that falls to {lowest:.3g} times the initial rate by step {state.max_steps} "
-            f"(lr_scheduler_type={str(getattr(args.lr_scheduler_type, 'value', args.lr_scheduler_type))!r}). Pass "
-            'TrainingArguments(lr_scheduler_type="constant"), or "constant_with_warmup".'
+            "one that falls to %.3g times the initial rate by step %d (lr_scheduler_type=%r). Pass "
+            'TrainingArguments(lr_scheduler_type="constant"), or "constant_with_warmup".',
+            lowest,
+            state.max_steps,
+            str(getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type)),
         )
 
 
