@@ -4,8 +4,8 @@
 numbers of epochs, and learning rates of optimizers other than SGD (torch's defaults). Some have as many epochs as two
 cores can train: with limited CIFAR-10 and MNIST twice the last stop that the paper prints, 100 and 300 for fully
 connected networks, 60 for noisy MNIST, which has 5,120 samples instead of 60,000. The others have up to
-500, the default of its code. Run so far: limited MNIST, one seed of limited CIFAR-10 and of fully connected networks on
-MNIST, and noisy MNIST without all of its folds. Runs with few samples are tested on the first 2,000 test images, since
+500, the default of its code. Run so far: limited MNIST, and one seed of limited CIFAR-10, of noisy MNIST and of fully
+connected networks on MNIST and CIFAR-10. Runs with few samples are tested on the first 2,000 test images, since
 testing on 10,000 would take most of an epoch; samples of CIFAR-10 are drawn from the first 12,800 of its training
 images.
 

@@ -249,10 +249,13 @@ def _listed(*texts: str) -> str:
 
 
 def _size_text(comparison: _Comparison, profile: str) -> str:
-    """Return the size behind a verdict, the number of seeds at the paper's size, and the verdict on the mean curve."""
+    """Return the size behind a verdict, the number of seeds at the paper's size, and the verdict on the mean curve.
+
+    With few seeds the mean curve is that of a run or two, so it has no verdict.
+    """
     other = comparison.mean_curve
     seeds = comparison.per_run.seeds if profile == "paper" else ""
-    differs = other is not None and other.verdict != comparison.verdict
+    differs = other is not None and other.verdict != comparison.verdict and not comparison.per_run.has_few_seeds
     return _listed(SIZE_NAMES[profile], seeds, f"{other.verdict} on the mean curve" if other and differs else "")
 
 
@@ -338,9 +341,12 @@ class _Agreement:
         return f"{most} seed{'s' * (most > 1)}" if fewest == most else f"{fewest} to {most} seeds"
 
     @property
+    def has_few_seeds(self) -> bool:
+        return self.num_seeds is not None and self.num_seeds[1] < MIN_SEEDS
+
+    @property
     def verdict(self) -> str:
-        too_few = self.num_seeds is not None and self.num_seeds[1] < MIN_SEEDS
-        if too_few or self.clearly == 0 == self.clearly_not:
+        if self.has_few_seeds or self.clearly == 0 == self.clearly_not:
             return "unclear"
         part = self.agreeing / self.num
         if part >= HOLDS and self.mean_agrees is not False:

@@ -159,6 +159,13 @@ def test_the_verdict_on_the_mean_curve_is_given_where_it_differs():
     assert laptop == "unclear (laptop, holds on the mean curve)"
 
 
+def test_the_mean_curve_of_few_seeds_has_no_verdict():
+    claim = Claim("tab:x", "a", 1.0, statement=True)
+    found = one(claim, a={PER_RUN: Estimate(-0.5, None, 1), MEAN_CURVE: Estimate(-0.5, None, 1)})
+    (row,) = headline_table([Headline("Yes.", ("*",), sign=1)], {"paper": [found]}).rows
+    assert row["verdict"] == "unclear (paper's size, 1 seed)"
+
+
 def test_a_verdict_at_the_papers_size_names_the_fewest_and_the_most_seeds():
     claims = [Claim("tab:x", key, 1.0, statement=True) for key in ("many", "single")]
     found = one(*claims, many={PER_RUN: Estimate(1.0, 0.1, 5)}, single={PER_RUN: Estimate(2.0, None, 1)})
