@@ -762,28 +762,6 @@ def test_a_list_of_the_first_batches_can_be_used_as_fixed_probes():
     assert value == pytest.approx(heldin.measure(model, LOSS, kept)["gradient_disparity"])
 
 
-def test_the_same_readings_of_fixed_batches_are_logged_once(caplog):
-    stopper = EarlyStopping(net(), LOSS, probes="fixed", signal=["cosine", "gradient_disparity"])  # nobody trains it
-    for _ in range(4):
-        stopper.step(loader())
-    (message,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert "same readings at epoch 0 and 1" in message
-    assert "Is this the model in training?" in message
-
-
-@pytest.mark.parametrize(
-    ("rate", "options"),
-    [(1e-6, {"probes": "fixed"}), (0.0, {"probes": "fresh"}), (0.0, {"probes": "fixed", "signal": "label_wave"})],
-    ids=str,
-)
-def test_other_readings_are_not_logged_as_warnings(rate, options, caplog):
-    training = Training(**options)
-    training.optimizer.param_groups[0]["lr"] = rate
-    for _ in range(3):
-        training.epoch()
-    assert [record for record in caplog.records if record.levelname == "WARNING"] == []
-
-
 def test_restoring_without_kept_weights_raises():
     with pytest.raises(ArgumentError, match="keep=.* usually worse than those of the stop"):
         EarlyStopping(net(), LOSS).restore()

@@ -488,28 +488,10 @@ class EarlyStopping:
         self._readings = [*self._readings, reading]  # a new list, so that a failure can restore the previous one
         self._decide(reading)
         if is_main:
-            self._log_unchanged()
             self._report(reading)
         if self.keep is not None and self._is_worth_keeping(reading):
             # Last: a file that was replaced is not put back.
             self._snapshot.take(self.model, reading.epoch, write=is_main)
-
-    def _log_unchanged(self) -> None:
-        """Log a warning if the first two readings on the same batches are equal, as if the weights had not changed."""
-        if self.reader.probes != "fixed" or len(self._readings) != 2:
-            return
-        before, latest = self._readings
-        numbers = [latest.loss, *latest.values.values()]
-        is_known = all(number is not None and math.isfinite(number) for number in numbers) and latest.loss != 0.0
-        of_batches = any(signal.needs.uses_batches for signal in self.signals.values())
-        if is_known and of_batches and numbers == [before.loss, *before.values.values()]:
-            LOGGER.warning(
-                "The weights should change between two measurements. Found the same readings at %s %d and %d, as if "
-                "they had not. Is this the model in training? If not, create EarlyStopping with the one that is.",
-                self.unit,
-                before.epoch,
-                latest.epoch,
-            )
 
     def _report(self, reading: Reading) -> None:
         """Print and log the reading. Loggers may draw random numbers, for the name of a run."""
