@@ -72,6 +72,17 @@ def test_runs_that_are_done_are_not_run_again_and_repeated_specs_run_once(alone)
     assert before == after
 
 
+def test_workers_of_an_earlier_call_find_a_module_of_a_folder_that_was_added_since(tmp_path, monkeypatch):
+    run_all(SPECS[:2], Store(tmp_path / "first"), jobs=2)  # starts the workers
+    (tmp_path / "added.py").write_text(
+        "from torch import nn\n\ndef build(shape, num_classes, scale):\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(64, num_classes))\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    specs = [spec.with_(model="added:build") for spec in SPECS[:2]]
+    assert all(record.done for record in run_all(specs, Store(tmp_path / "second"), jobs=2))
+
+
 def _kill_a_worker(root, spec, killed):
     """Wait until a worker is running `spec`, then kill it."""
     timings = Store(root).folder(spec).path / "timings.jsonl"

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 import os
 import socket
+import sys
 import threading
 import time
 import traceback
@@ -367,7 +368,7 @@ def _run_in_workers(
     # while more runs wait than it sends ahead to them.
     queued = "all" if parent is None else "2*n_jobs"
     found = Parallel(n_jobs=jobs, batch_size=1, pre_dispatch=queued)(
-        delayed(_worker)(spec, root, data_root, started, parent, task, device) for spec in specs
+        delayed(_worker)(spec, root, data_root, started, parent, list(sys.path), task, device) for spec in specs
     )
     return {spec.id: problem for spec, problem in zip(specs, found, strict=True) if problem is not None}
 
@@ -387,12 +388,14 @@ def _worker(
     data_root: Path | str | None,
     started: str,
     parent: int | None,
+    path: list[str],
     task: TaskSource | None,
     device: str,
 ) -> str | None:
     """Run one spec in a worker process; return what went wrong, or None."""
     if parent not in (None, os.getpid()):
         _exit_with(parent)
+        sys.path[:] = path  # a worker of an earlier call has that of its start
     mark = Path(started, spec.id)
     with suppress(OSError):  # on another machine of a cluster the folder does not exist
         mark.touch()
