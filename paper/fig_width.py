@@ -18,7 +18,7 @@ ITEM = Item(
     laptop="(a) ResNet-18 of width 1/16 to 1/4 on 2,560 samples, (b) VGG-8 of width 1/8 to 1/2 on 1,280 samples, (c) "
     "fully connected networks of width 0.1 to 1 on 2,560 samples. The paper does not say which network each panel "
     "shows.",
-    findings="The test error falls with the width in all panels. Normalized disparity falls clearly in (b); in (a) and "
-    "(c) it is highest at the middle width, and the trend of (c) just exceeds its standard error.",
+    findings="The test error falls with the width in all panels. Normalized disparity falls clearly in (b). In (a) "
+    "there is no trend, and in (c) it just exceeds its standard error: in both it is highest at the middle width.",
     seconds=seconds_of,
 )

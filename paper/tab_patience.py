@@ -54,6 +54,9 @@ ITEM = Item(
     build=build,
     laptop="As tab:kfoldl and tab:kfoldn. Within 120 and 50 epochs the larger patiences may not fire; they are then "
     "read at the last epoch. The best patience is one that fires in every run.",
-    at_paper_size="As tab:kfoldl and tab:kfoldn. A patience that does not fire is read at the last epoch.",
+    at_paper_size="As tab:kfoldl and tab:kfoldn. A patience that does not fire is read at the last epoch. With "
+    "AlexNet on 256 digits (five seeds) the claim is reproduced. The best patience is the largest, close to training "
+    "to the end, which is still more accurate; there training on all the data is an advantage by itself. On noisy "
+    "MNIST (one seed) the difference is ten test images.",
     seconds=seconds_of,
 )

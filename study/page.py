@@ -217,7 +217,7 @@ def _better_in_one(results: Results) -> str:
         best = min(better, key=lambda name: better[name].mean)
         sentences.append(
             f"In {UNITS[target]} alone {len(better)} of the {len(compared)} other candidates "
-            f"{'is' if len(better) == 1 else 'are'} clearly better, most of all `{best}` with "
+            f"{'is' if len(better) == 1 else 'are'} clearly better, {'most of all ' * (len(better) > 1)}`{best}` with "
             f"{format_difference(better[best])}; in {UNITS[other]} it differs by "
             f"{format_difference(results.compared(best, other))}."
         )
@@ -271,9 +271,9 @@ def in_short(results: Results) -> str:
         f"On {settings} settings of {datasets} datasets in which networks learn and going on costs something, the "
         f"default (the paper's rule) stops {error[PAPER.name]:.1f} points of test error and {loss[PAPER.name]:.2f} of "
         f"test loss above the best epoch; training on ends {error[NEVER.name]:.1f} points and {loss[NEVER.name]:.2f} "
-        f"above it. So a stop keeps {kept[Target.LOSS]:.0%} of the test loss and {kept[Target.ERROR]:.0%} of the "
-        f"accuracy that training on loses, and costs {results.summary(PAPER.name, Target.LOSS).cost:.2f} trainings to "
-        f"the horizon. In {worse[Target.ERROR]:.0%} of the settings it is more than a point worse than training on, in "
+        f"above it. So a stop avoids {kept[Target.LOSS]:.0%} of the test loss and {kept[Target.ERROR]:.0%} of the test "
+        f"error that training on adds, and costs {results.summary(PAPER.name, Target.LOSS).cost:.2f} trainings to the "
+        f"end. In {worse[Target.ERROR]:.0%} of the settings it is more than a point worse than training on, in "
         f"{worse[Target.LOSS]:.0%} worse by more than 0.01 of loss."
     )
 
