@@ -54,7 +54,7 @@ def time_rows(case: Case, *, num_repeats: int) -> list[dict[str, Any]]:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
 
     def measured(signals: Any) -> None:
-        heldin.measure(model, loss_fn, batches, signals=signals, against=batches, optimizer=optimizer, memory={})
+        heldin.measure(model, loss_fn, batches, signals=signals, against=batches, optimizer=optimizer, state={})
 
     sets: dict[str, list[str]] = {"all": list(REGISTRY)}
     needs = defaultdict(list)
