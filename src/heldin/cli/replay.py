@@ -148,7 +148,10 @@ def _read_numbers(source: str) -> list[float]:
             text = file.read(MAX_CHARACTERS + 1)
     except (OSError, ValueError) as error:
         problem = error.strerror if isinstance(error, OSError) else error
-        raise ArgumentError(f"{source} should be a file of numbers. {problem}. Use - for standard input.") from error
+        raise ArgumentError(
+            f"{source} should be a file of numbers. {problem}. Use - for standard input, and --signal for a recorded "
+            "signal."
+        ) from error
     if len(text) > MAX_CHARACTERS:
         raise ArgumentError(f"{name} should have at most {MAX_CHARACTERS:,} characters of numbers. Found more.")
     found = []
