@@ -307,7 +307,8 @@ class Adapter:
     def finish(self) -> None:
         """Restore the weights that `keep` asks for, and report the sentence if it was not reported yet."""
         if self.stopper.kept_epoch is not None:
-            LOGGER.info("Weights of %s %d restored.", self.stopper.unit, self.stopper.restore())
+            epoch = self.stopper.restore()
+            LOGGER.info("Weights of %s %d restored.", self.stopper.unit, epoch)
         self._report_once()
 
     def _report_once(self) -> None:
