@@ -19,6 +19,6 @@ ITEM = Item(
     "fully connected networks of width 0.1 to 1 on 2,560 samples. The paper does not say which network each panel "
     "shows.",
     findings="The test error falls with the width in all panels. Normalized disparity falls clearly in (b). In (a) "
-    "there is no trend, and in (c) it just exceeds its standard error: in both it is highest at the middle width.",
+    "it shows no trend, and that of (c) just exceeds its standard error: in both it is highest at the middle width.",
     seconds=seconds_of,
 )

@@ -110,7 +110,7 @@ NOISY_ITEM = Item(
     "is at epoch 49. Tests use the first 2,000 test images. One seed. Disparity stops at epoch 15 with an accuracy of "
     "87.6 % and a test loss of 0.92; k-fold at epoch 25, with 89.8 % and 0.82; k+-fold has 89.2 % and 0.87. "
     "Neighbouring epochs of one network differ by about a point (86.5 to 89.9 % at epochs 13 to 18), so the "
-    "difference to k+-fold is within chance. At epoch 15 the networks of the folds are as good, 87.7 %: what differs "
+    "difference to k+-fold may be chance. At epoch 15 the networks of the folds are as good, 87.7 %: what differs "
     "is when they stop. The best accuracy is 91.9 % at epoch 46, the last one 86.9 % with a loss of 0.71. The paper's "
     "numbers, three methods within 0.04 points of each other, cannot be expected with a twelfth of its samples: an "
     "epoch has 40 steps, in the paper 469, and the stop comes before the network fits wrong labels.",
